@@ -1,0 +1,342 @@
+//! What every stand-in controller is made of: mirrors (one watch per kind, never one per object), a queue of objects
+//! to look at, and a bounded number of looks at the same time.
+//!
+//! This is kube's `applier` and not its `Controller`, because the children must be readable from memory: a GET per
+//! look would cost more than the writes when thousands of objects appear at once.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use futures::{StreamExt, future};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::controller::{Action, Config, Error as ApplierError, applier};
+use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::behaviour::Behaviour;
+use crate::kinds::Kind;
+
+/// The name under which the stand-ins own fields.
+pub const MANAGER: &str = "standins";
+
+/// A look that hangs (the API server was killed under it) is given up after this long and tried again.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(20);
+/// Soon enough to be unnoticed in a test, late enough not to be a load while the API server is away.
+const TRY_AGAIN: Duration = Duration::from_millis(250);
+
+/// Why a look at an object ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// The API server refused, or did not answer.
+    #[error("{0}")]
+    Call(#[from] kube::Error),
+    /// No end in sight.
+    #[error("gave up after {} s", LOOK_TIMEOUT.as_secs())]
+    TooLong,
+}
+
+/// What the controllers of one set share.
+pub struct Shared {
+    /// The way to the API server.
+    pub client: Client,
+    behaviour: watch::Receiver<Arc<Behaviour>>,
+    since: Mutex<HashMap<(String, i64, &'static str), Instant>>,
+}
+
+impl Shared {
+    /// Shared by all controllers that are started with it.
+    #[must_use]
+    pub fn new(client: Client, behaviour: watch::Receiver<Arc<Behaviour>>) -> Self {
+        Self { client, behaviour, since: Mutex::default() }
+    }
+
+    /// How to behave at the moment.
+    #[must_use]
+    pub fn behaviour(&self) -> Arc<Behaviour> {
+        self.behaviour.borrow().clone()
+    }
+
+    /// What is left of `delay` since this object, as it is now, was first asked about at this stage; nothing when it
+    /// is over.
+    #[must_use]
+    pub fn remaining(
+        &self,
+        object: &DynamicObject,
+        stage: &'static str,
+        delay: Duration,
+    ) -> Option<Duration> {
+        if delay.is_zero() {
+            return None;
+        }
+        let uid = object.uid().unwrap_or_default();
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = object.metadata.generation.unwrap_or_default();
+        let passed = since.entry((uid, generation, stage)).or_insert_with(Instant::now).elapsed();
+        delay.checked_sub(passed).filter(|rest| !rest.is_zero())
+    }
+
+    /// Creates the object; `None` when one of that name is there already, which the mirror will soon show.
+    pub async fn create(&self, kind: &Kind, manifest: Value) -> Result<Option<DynamicObject>, Failed> {
+        let object: DynamicObject = serde_json::from_value(manifest).map_err(kube::Error::SerdeError)?;
+        let api = kind.within(&self.client, &object.namespace().unwrap_or_default());
+        match api.create(&params(), &object).await {
+            Ok(made) => Ok(Some(made)),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes the object's status, unless it is just that already; answers with the object as it is then.
+    pub async fn write_status(
+        &self,
+        kind: &Kind,
+        object: Arc<DynamicObject>,
+        status: Value,
+    ) -> Result<Arc<DynamicObject>, Failed> {
+        if object.data["status"] == status {
+            return Ok(object);
+        }
+        let (namespace, name) = key(&object);
+        let mut changed = DynamicObject::clone(&object);
+        changed.data["status"] = status;
+        let api = kind.within(&self.client, &namespace);
+        Ok(Arc::new(api.replace_status(&name, &params(), &changed).await?))
+    }
+
+    /// Sets the object's finalizers, provided that nobody changed it meanwhile.
+    pub async fn write_finalizers(
+        &self,
+        kind: &Kind,
+        object: &DynamicObject,
+        finalizers: &[String],
+    ) -> Result<DynamicObject, Failed> {
+        let (namespace, name) = key(object);
+        let patch = json!({"metadata": {
+            "resourceVersion": object.resource_version(),
+            "finalizers": finalizers,
+        }});
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        Ok(kind.within(&self.client, &namespace).patch(&name, &params, &Patch::Merge(patch)).await?)
+    }
+
+    /// Deletes exactly this object; one that is gone already is no error.
+    pub async fn delete(&self, kind: &Kind, object: &DynamicObject) -> Result<(), Failed> {
+        let (namespace, name) = key(object);
+        let params = DeleteParams::default()
+            .preconditions(Preconditions { uid: object.uid(), resource_version: None });
+        match kind.within(&self.client, &namespace).delete(&name, &params).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+            other => Ok(other.map(drop)?),
+        }
+    }
+}
+
+fn params() -> PostParams {
+    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
+}
+
+/// Namespace and name of an object; the namespace of a cluster scoped one is empty.
+#[must_use]
+pub fn key(object: &DynamicObject) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// Whether the object is on its way out.
+#[must_use]
+pub fn going(object: &DynamicObject) -> bool {
+    object.metadata.deletion_timestamp.is_some()
+}
+
+/// All objects of one kind, as one watch has shown them.
+#[derive(Clone)]
+pub struct Mirror {
+    resource: ApiResource,
+    store: Store<DynamicObject>,
+}
+
+impl Mirror {
+    /// The object of that name, if there is one.
+    #[must_use]
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<DynamicObject>> {
+        self.store.get(&self.reference(namespace, name))
+    }
+
+    /// Every object.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<DynamicObject>> {
+        self.store.state()
+    }
+
+    fn reference(&self, namespace: &str, name: &str) -> ObjectRef<DynamicObject> {
+        ObjectRef::new_with(name, self.resource.clone()).within(namespace)
+    }
+}
+
+/// What a watch has shown.
+pub enum Seen<'a> {
+    /// The object is new or has changed.
+    Applied(&'a DynamicObject),
+    /// The object is gone.
+    Deleted(&'a DynamicObject),
+    /// All were listed (again): anything may have happened meanwhile.
+    Listed,
+}
+
+/// An empty mirror of one kind, and the end that fills it.
+#[must_use]
+pub fn mirror(kind: &Kind) -> (Mirror, Writer<DynamicObject>) {
+    let resource = kind.resource();
+    let writer = Writer::new(resource.clone());
+    (Mirror { resource, store: writer.as_reader() }, writer)
+}
+
+/// Watches again after [`TRY_AGAIN`], always. The usual backoff of up to 30 s would make a test wait that long for a
+/// CRD that was just installed, or for an API server that is back.
+struct Soon;
+
+impl Iterator for Soon {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(TRY_AGAIN)
+    }
+}
+
+impl Backoff for Soon {
+    fn reset(&mut self) {}
+}
+
+/// Fills a mirror for ever, from every namespace, and calls `seen` once the mirror shows what was seen. A kind that
+/// is not served yet is waited for.
+pub async fn keep(
+    client: Client,
+    kind: Kind,
+    writer: Writer<DynamicObject>,
+    mut seen: impl FnMut(Seen<'_>) + Send,
+) {
+    let events = watcher(kind.everywhere(&client), watcher::Config::default())
+        .modify(|object| object.metadata.managed_fields = None)
+        .backoff(Soon)
+        .reflect(writer);
+    let mut events = pin!(events);
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Apply(object)) => seen(Seen::Applied(&object)),
+            Ok(Event::Delete(object)) => seen(Seen::Deleted(&object)),
+            Ok(Event::InitDone) => seen(Seen::Listed),
+            Ok(Event::Init | Event::InitApply(_)) => {}
+            Err(error) => log::debug!("watching {}: {error}", kind.plural),
+        }
+    }
+}
+
+/// Objects of a controller's main kind that wait to be looked at.
+#[derive(Clone)]
+pub struct Queue {
+    main: Mirror,
+    sender: UnboundedSender<ObjectRef<DynamicObject>>,
+}
+
+impl Queue {
+    /// A queue of objects of the mirrored kind, and its other end.
+    #[must_use]
+    pub fn new(main: Mirror) -> (Self, UnboundedReceiver<ObjectRef<DynamicObject>>) {
+        let (sender, receiver) = unbounded();
+        (Self { main, sender }, receiver)
+    }
+
+    /// Looks at this object soon.
+    pub fn push(&self, namespace: &str, name: &str) {
+        // Fails only when the controller has been stopped: then nobody needs to look.
+        drop(self.sender.unbounded_send(self.main.reference(namespace, name)));
+    }
+
+    /// Looks at every object soon.
+    pub fn push_all(&self) {
+        for object in self.main.all() {
+            let (namespace, name) = key(&object);
+            self.push(&namespace, &name);
+        }
+    }
+
+    /// Looks at the object whose namespace and name are those of what was seen: itself, or what it was made for.
+    pub fn same_name(&self, seen: &Seen<'_>) {
+        match seen {
+            Seen::Applied(object) | Seen::Deleted(object) => {
+                let (namespace, name) = key(object);
+                self.push(&namespace, &name);
+            }
+            Seen::Listed => self.push_all(),
+        }
+    }
+}
+
+/// One stand-in: looks at an object and does the next thing about it.
+pub trait Look: Send + Sync + 'static {
+    /// For the log.
+    const NAME: &'static str;
+
+    /// Brings the object one or more states forward. It is called again whenever something it depends on changes.
+    fn look(&self, object: Arc<DynamicObject>) -> impl Future<Output = Result<Action, Failed>> + Send;
+}
+
+/// Serves a queue for ever. All objects are looked at again when the behaviour changes.
+pub fn serve<L: Look>(
+    tasks: &mut JoinSet<()>,
+    shared: &Shared,
+    controller: L,
+    queue: Queue,
+    receiver: UnboundedReceiver<ObjectRef<DynamicObject>>,
+) {
+    let config = Config::default().concurrency(shared.behaviour().concurrency);
+    let store = queue.main.store.clone();
+    let looks = applier(
+        |object, controller: Arc<L>| {
+            Box::pin(async move {
+                tokio::time::timeout(LOOK_TIMEOUT, controller.look(object))
+                    .await
+                    .map_err(|_| Failed::TooLong)?
+            })
+        },
+        |_, _, _| Action::requeue(TRY_AGAIN),
+        Arc::new(controller),
+        store,
+        receiver.map(Ok::<_, Infallible>),
+        config,
+    );
+    tasks.spawn(looks.for_each(|look| {
+        match look {
+            Err(ApplierError::ReconcilerFailed(error, object)) if !is_conflict(&error) => {
+                log::warn!(
+                    "{} {}.{}: {error}",
+                    L::NAME,
+                    object.name,
+                    object.namespace.as_deref().unwrap_or("-")
+                );
+            }
+            _ => {}
+        }
+        future::ready(())
+    }));
+    let mut behaviour = shared.behaviour.clone();
+    tasks.spawn(async move {
+        while behaviour.changed().await.is_ok() {
+            queue.push_all();
+        }
+    });
+}
+
+/// Somebody else was faster; the next look sees what they did.
+fn is_conflict(error: &Failed) -> bool {
+    matches!(error, Failed::Call(kube::Error::Api(status)) if status.is_conflict())
+}
