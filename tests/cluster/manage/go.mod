@@ -1,0 +1,3 @@
+module belay.dev/tests/cluster/manage
+
+go 1.22

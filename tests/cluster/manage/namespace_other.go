@@ -1,0 +1,18 @@
+//go:build !linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+)
+
+// Elsewhere only kind and existing clusters can be used; main refuses the rest before it comes to this.
+var errNotLinux = errors.New("namespaces need Linux")
+
+func (c *cluster) startKeeper(context.Context) error { return errNotLinux }
+
+func startInside(int, *exec.Cmd) error { return errNotLinux }
+
+func detach(string) error { return errNotLinux }

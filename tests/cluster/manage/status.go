@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// status prints a line for each component of a cluster, or of all clusters, and fails if one of them is not well.
+func status(ctx context.Context, name string) error {
+	names := []string{name}
+	if name == "" {
+		names = clusterNames(stateRoot())
+		if len(names) == 0 {
+			say("no cluster is up")
+			return nil
+		}
+	}
+	var ill []string
+	for _, name := range names {
+		c, err := running(name)
+		if err != nil {
+			return err
+		}
+		for _, part := range c.parts() {
+			state := "running"
+			p, runs := c.recorded(part.name)
+			if !runs {
+				state = "ended"
+			} else if err := asked(ctx, part.healthy); err != nil {
+				state = "ill: " + err.Error()
+			}
+			if state != "running" {
+				ill = append(ill, c.Name+"/"+part.name)
+			}
+			fmt.Printf("%-10s %-26s %7d  %-8s %s\n", c.Name, part.name, p.pid, state, c.log(part.name))
+		}
+	}
+	if len(ill) > 0 {
+		return fmt.Errorf("not well: %s; up repairs them", strings.Join(ill, ", "))
+	}
+	return nil
+}
+
+// parts are the components that were ever started for this cluster.
+func (c *cluster) parts() (parts []component) {
+	candidates := []component{c.etcd(), c.containerd(), c.kubelet(), c.scheduler()}
+	for index := 0; index < apiServers; index++ {
+		candidates = append(candidates, c.apiServer(index), c.controllerManager(index))
+	}
+	for _, part := range candidates {
+		if _, err := os.Stat(c.path("pids", part.name)); err == nil {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+func asked(ctx context.Context, healthy func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return healthy(ctx)
+}

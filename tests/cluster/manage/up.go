@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// embedded is the cluster that this program makes itself.
+type embedded struct{ name string }
+
+// up brings a cluster up, or whatever is missing of one that is up already. If a new one cannot be completed, or the person
+// loses patience, all that was made is removed again; of a failure the logs stay.
+func (e embedded) up(ctx context.Context, withNode bool) error {
+	started := time.Now()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go watchParent(ctx, cancel)
+
+	if err := checkRoot(); err != nil {
+		return err
+	}
+	// Sockets have to be named in 107 characters, and a cluster's name takes up to 20.
+	if root := stateRoot(); len(root) > 60 || !strings.HasPrefix(root, "/") || strings.ContainsAny(root, " \t\n\"'\\$") {
+		return fmt.Errorf("BELAY_STATE must be a short absolute path without blanks, quotes and dollar signs, not %q", root)
+	}
+	bin, err := build(ctx)
+	if err != nil {
+		return err
+	}
+	packages := nodePackages
+	if !withNode {
+		packages = []string{"iproute2"}
+	}
+	if err := install(ctx, packages); err != nil {
+		return err
+	}
+
+	unlock, err := lockFolder(at(e.name).dir, syscall.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c, err := load(e.name)
+	isNew := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !isNew {
+		return fmt.Errorf("%w; remove the cluster with: down --name %s", err, e.name)
+	}
+	if isNew || c.keeper() == 0 {
+		c.Bin = bin
+	} else if c.Bin != bin {
+		say("cluster %s is up with programs built from other sources (%s); for the new ones take it down first", c.Name, c.Bin)
+	}
+	if isNew {
+		if err := checkSpace(stateRoot(), 1<<29); err != nil {
+			return err
+		}
+		if err := c.claim(); err != nil {
+			return err
+		}
+	}
+
+	err = c.complete(ctx, withNode)
+	if err == nil {
+		say("cluster %s is up after %.1f s; logs are in %s", c.Name, time.Since(started).Seconds(), c.path("logs"))
+		say("for kubectl, helm3 and helm4 of this cluster: . %s", c.path("env"))
+		fmt.Printf("export KUBECONFIG=%s\n", c.kubeconfig(0))
+		return nil
+	}
+	interrupted := ctx.Err() != nil
+	if interrupted {
+		err = fmt.Errorf("interrupted")
+	}
+	if !isNew {
+		return err
+	}
+	say("removing again what was made")
+	if failure := c.tearDown(!interrupted); failure != nil {
+		return errors.Join(err, failure)
+	}
+	return err
+}
+
+// complete makes everything that the cluster needs and that is not there yet.
+func (c *cluster) complete(ctx context.Context, withNode bool) error {
+	for _, folder := range []string{"logs", "logs/pods", "pids", "tmp", "etcd"} {
+		if err := os.MkdirAll(c.path(folder), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := c.save(); err != nil {
+		return err
+	}
+	if err := c.makeCertificates(); err != nil {
+		return err
+	}
+	for file, user := range map[string]string{
+		c.kubeconfig(0): "admin",
+		c.path("kube-controller-manager.kubeconfig"): "kube-controller-manager",
+		c.path("kube-scheduler.kubeconfig"):          "kube-scheduler",
+		c.path("kubelet.kubeconfig"):                 "kubelet",
+	} {
+		if err := c.writeKubeconfig(file, user, 0); err != nil {
+			return err
+		}
+	}
+	if err := c.writeEnv(); err != nil {
+		return err
+	}
+	if err := prepareMachine(); err != nil {
+		return err
+	}
+	if c.keeper() == 0 {
+		if err := c.startKeeper(ctx); err != nil {
+			return err
+		}
+	}
+	if err := c.makeNetwork(ctx); err != nil {
+		return err
+	}
+
+	// The runtime needs nothing of the control plane, so both come up side by side.
+	runtimeReady := make(chan struct{})
+	parts := []func(context.Context) error{func(ctx context.Context) error {
+		if err := c.ensure(ctx, c.etcd()); err != nil {
+			return err
+		}
+		if err := c.ensure(ctx, c.apiServer(0)); err != nil {
+			return err
+		}
+		return together(ctx, func(ctx context.Context) error {
+			if err := c.ensure(ctx, c.controllerManager(0)); err != nil {
+				return err
+			}
+			return c.await(ctx, "kube-controller-manager", c.controllersWork(0))
+		}, func(ctx context.Context) error {
+			return c.ensure(ctx, c.scheduler())
+		}, func(ctx context.Context) error {
+			if !withNode {
+				return nil
+			}
+			select {
+			case <-runtimeReady:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			if err := c.ensure(ctx, c.kubelet()); err != nil {
+				return err
+			}
+			return c.await(ctx, "kubelet", c.nodeReady)
+		})
+	}}
+	if withNode {
+		parts = append(parts, func(ctx context.Context) error {
+			if err := c.makeRules(ctx); err != nil {
+				return err
+			}
+			if err := c.makeCgroups(); err != nil {
+				return err
+			}
+			if err := c.writeNodeConfig(); err != nil {
+				return err
+			}
+			if err := c.ensure(ctx, c.containerd()); err != nil {
+				return err
+			}
+			if err := c.importSandboxImage(ctx); err != nil {
+				return err
+			}
+			close(runtimeReady)
+			return nil
+		})
+	}
+	return together(ctx, parts...)
+}
+
+// watchParent treats the end of `go run` as an interruption: it does not pass SIGTERM on, and whoever has ended it wants
+// us to end too.
+func watchParent(ctx context.Context, cancel context.CancelCauseFunc) {
+	parent := os.Getppid()
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", parent))
+	if err != nil || strings.TrimSpace(string(name)) != "go" {
+		return
+	}
+	for ctx.Err() == nil {
+		if os.Getppid() != parent {
+			cancel(errors.New("interrupted"))
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
