@@ -1,0 +1,484 @@
+//! The shipped charts, as Helm 3 and Helm 4 render them, hold every rule.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use chart_tests::{
+    check,
+    helm::{Helm, shipped},
+    rights::{granted, runs},
+};
+use common::Copy;
+use serde_json::{Value, json};
+
+fn event_mesh() -> PathBuf {
+    shipped("event-mesh")
+}
+
+#[track_caller]
+fn sound(manifests: &[Value]) {
+    assert_eq!(check(manifests), Vec::<String>::new());
+}
+
+fn names(manifests: &[Value], kind: &str) -> BTreeSet<String> {
+    let objects = manifests.iter().filter(|object| object["kind"] == kind);
+    objects.map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn find<'a>(manifests: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let found = manifests.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+    found.unwrap_or_else(|| panic!("no {kind} {name}"))
+}
+
+fn set<'a>(names: &[&'a str]) -> BTreeSet<&'a str> {
+    names.iter().copied().collect()
+}
+
+fn command(job: &Value) -> Vec<&str> {
+    let spec = if job["kind"] == "CronJob" { &job["spec"]["jobTemplate"]["spec"] } else { &job["spec"] };
+    let command = spec["template"]["spec"]["containers"][0]["command"].as_array().unwrap();
+    command.iter().map(|word| word.as_str().unwrap()).collect()
+}
+
+fn environment(job: &Value) -> BTreeMap<&str, &str> {
+    let env = job["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
+    env.iter().filter_map(|entry| Some((entry["name"].as_str()?, entry["value"].as_str()?))).collect()
+}
+
+#[test]
+fn the_event_mesh_chart_is_sound_with_its_default_values() {
+    for helm in Helm::both() {
+        let manifests = helm.template(&event_mesh(), "mesh", &[]).unwrap();
+        sound(&manifests);
+        let jobs = ["mesh-create-missing-sources", "mesh-event-mesh-cleanup", "mesh-scale-down-legacy"];
+        assert_eq!(names(&manifests, "Job").iter().map(String::as_str).collect::<BTreeSet<_>>(), set(&jobs));
+        let cron_jobs = [
+            "mesh-create-missing-sources",
+            "mesh-create-missing-sources-accept",
+            "mesh-create-missing-sources-restore",
+            "mesh-event-mesh-status",
+            "mesh-scale-down-legacy",
+            "mesh-scale-down-legacy-accept",
+            "mesh-scale-down-legacy-restore",
+        ];
+        assert_eq!(
+            names(&manifests, "CronJob").iter().map(String::as_str).collect::<BTreeSet<_>>(),
+            set(&cron_jobs)
+        );
+    }
+}
+
+#[test]
+fn both_helms_render_the_same_objects() {
+    let [three, four] = Helm::both().map(|helm| helm.template(&event_mesh(), "mesh", &[]).unwrap());
+    assert_eq!(three, four);
+}
+
+#[test]
+fn the_steps_run_in_the_order_of_the_migration() {
+    for helm in Helm::both() {
+        let manifests = helm.template(&event_mesh(), "mesh", &[]).unwrap();
+        let place = |name| {
+            let annotations = &find(&manifests, "Job", name)["metadata"]["annotations"];
+            (
+                annotations["helm.sh/hook"].as_str().unwrap(),
+                annotations["helm.sh/hook-weight"].as_str().unwrap(),
+            )
+        };
+        assert_eq!(place("mesh-create-missing-sources"), ("pre-install,pre-upgrade", "10"));
+        assert_eq!(place("mesh-scale-down-legacy"), ("post-install,post-upgrade", "30"));
+    }
+}
+
+#[test]
+fn a_job_and_its_rerun_run_the_same_command() {
+    for helm in Helm::both() {
+        let manifests = helm.template(&event_mesh(), "mesh", &[]).unwrap();
+        let name = "mesh-scale-down-legacy";
+        let job = command(find(&manifests, "Job", name));
+        assert_eq!(
+            job,
+            [
+                "/belay",
+                "scale-down-legacy",
+                "--workload",
+                "Deployment/kyma-system/event-bus-event-publish-service",
+                "--workload",
+                "Deployment/kyma-system/event-bus-subscription-controller",
+                "--refuse-while",
+                "subscriptions.eventing.kyma-project.io:spec.source_id",
+            ]
+        );
+        assert_eq!(command(find(&manifests, "CronJob", name)), job);
+        let restore = command(find(&manifests, "CronJob", "mesh-scale-down-legacy-restore"));
+        assert_eq!(restore, ["/belay", "restore", "--step", "scale-down-legacy"]);
+    }
+}
+
+#[test]
+fn typed_settings_become_arguments_and_environment() {
+    let values = [
+        "--set=home=kyma-system,onFailure=chain,concurrency=8,logFormat=json",
+        "--set=steps.create-missing-sources.readyWithin=90,steps.create-missing-sources.deadline=150",
+        "--set=steps.create-missing-sources.exclude[0]=Application/2fast",
+        "--set=steps.create-missing-sources.args[0]=--dry-run",
+        "--set=steps.create-missing-sources.sourceController=sources/manager",
+    ];
+    for helm in Helm::both() {
+        let manifests = helm.template(&event_mesh(), "mesh", &values).unwrap();
+        sound(&manifests);
+        let job = find(&manifests, "Job", "mesh-create-missing-sources");
+        assert_eq!(
+            command(job)[1..],
+            [
+                "create-missing-sources",
+                "--integration-namespace",
+                "kyma-integration",
+                "--source-controller",
+                "sources/manager",
+                "--ready-within",
+                "90",
+                "--exclude",
+                "Application/2fast",
+                "--dry-run",
+            ]
+        );
+        let environment = environment(job);
+        for (name, value) in [
+            ("BELAY_HOME", "kyma-system"),
+            ("BELAY_NAMESPACE", "demo"),
+            ("BELAY_RELEASE", "mesh"),
+            ("BELAY_DEADLINE", "150"),
+            ("BELAY_UNDO_RESERVE", "60"),
+            ("BELAY_ON_FAILURE", "chain"),
+            ("BELAY_CONCURRENCY", "8"),
+            ("BELAY_LOG_FORMAT", "json"),
+        ] {
+            assert_eq!(environment[name], value, "{name}");
+        }
+    }
+}
+
+#[test]
+fn each_step_can_be_switched_off_and_leaves_nothing() {
+    for helm in Helm::both() {
+        for (off, on) in
+            [("create-missing-sources", "scale-down-legacy"), ("scale-down-legacy", "create-missing-sources")]
+        {
+            let manifests =
+                helm.template(&event_mesh(), "mesh", &[&format!("--set=steps.{off}.enabled=false")]).unwrap();
+            sound(&manifests);
+            let steps: BTreeSet<_> = manifests
+                .iter()
+                .filter_map(|object| object["metadata"]["labels"]["belay.dev/step"].as_str())
+                .collect();
+            assert_eq!(steps, set(&[on]));
+        }
+    }
+}
+
+#[test]
+fn with_all_steps_off_status_and_cleanup_remain() {
+    let off = "--set=steps.create-missing-sources.enabled=false,steps.scale-down-legacy.enabled=false";
+    for helm in Helm::both() {
+        let manifests = helm.template(&event_mesh(), "mesh", &[off]).unwrap();
+        sound(&manifests);
+        assert_eq!(names(&manifests, "Job").into_iter().collect::<Vec<_>>(), ["mesh-event-mesh-cleanup"]);
+        assert_eq!(names(&manifests, "CronJob").into_iter().collect::<Vec<_>>(), ["mesh-event-mesh-status"]);
+    }
+}
+
+#[test]
+fn cleanup_may_remove_what_a_step_that_is_off_left_behind() {
+    let off = "--set=steps.scale-down-legacy.enabled=false";
+    for helm in Helm::both() {
+        let manifests = helm.template(&event_mesh(), "mesh", &[off]).unwrap();
+        let rights = granted(&manifests, "demo", "mesh-event-mesh-cleanup");
+        assert!(
+            rights.iter().any(|right| right.verb == "delete"
+                && right.name.as_deref() == Some("mesh-scale-down-legacy-restore"))
+        );
+    }
+}
+
+#[test]
+fn cleanup_may_delete_every_hook_object_that_outlives_the_release_and_nothing_else() {
+    for helm in Helm::both() {
+        let values = ["--set=home=kyma-system"];
+        let manifests = helm.template(&event_mesh(), "mesh", &values).unwrap();
+        let rights = granted(&manifests, "demo", "mesh-event-mesh-cleanup");
+        let may_delete = |object: &Value| {
+            let resource = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
+            rights.iter().any(|right| {
+                right.verb == "delete"
+                    && right.resource == resource
+                    && right.name.as_deref() == object["metadata"]["name"].as_str()
+                    && (right.namespace.is_none()
+                        || right.namespace.as_deref() == object["metadata"]["namespace"].as_str())
+            })
+        };
+        for object in &manifests {
+            let hook = object["metadata"]["annotations"]["helm.sh/hook"].as_str();
+            if hook.is_some_and(|hook| hook != "post-delete") {
+                assert!(may_delete(object), "{} {}", object["kind"], object["metadata"]["name"]);
+            }
+        }
+        let nameless = rights.iter().filter(|right| right.verb != "list" && right.name.is_none());
+        assert_eq!(nameless.count(), 0, "cleanup may change objects that it does not know by name");
+        assert!(rights.iter().filter(|right| right.resource == "secrets").all(|right| right.verb == "get"));
+    }
+}
+
+#[test]
+fn cleanup_and_policy_can_be_switched_off() {
+    for helm in Helm::both() {
+        let off = "--set=cleanup.enabled=false,admissionPolicy.enabled=false";
+        let manifests = helm.template(&event_mesh(), "mesh", &[off]).unwrap();
+        sound(&manifests);
+        assert!(
+            manifests.iter().all(|object| object["metadata"]["annotations"]["helm.sh/hook"] != "post-delete")
+        );
+        assert!(names(&manifests, "ValidatingAdmissionPolicy").is_empty());
+    }
+}
+
+#[test]
+fn the_admission_policy_is_no_hook_and_names_the_accounts_of_the_steps() {
+    for helm in Helm::both() {
+        let manifests = helm.template(&event_mesh(), "mesh", &[]).unwrap();
+        let policy = find(&manifests, "ValidatingAdmissionPolicy", "belay.demo.mesh.event-mesh");
+        assert!(policy["metadata"].get("annotations").is_none());
+        let condition = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap();
+        for run in runs(&manifests) {
+            assert!(
+                condition.contains(&format!("\"system:serviceaccount:demo:{}\"", run.account)),
+                "{condition}"
+            );
+        }
+        let binding = find(&manifests, "ValidatingAdmissionPolicyBinding", "belay.demo.mesh.event-mesh");
+        assert_eq!(
+            binding["spec"],
+            json!({ "policyName": "belay.demo.mesh.event-mesh", "validationActions": ["Deny"] })
+        );
+    }
+}
+
+#[test]
+fn the_chart_works_as_an_aliased_dependency() {
+    for helm in Helm::both() {
+        let parent = Copy::of("parent", &helm);
+        let manifests = helm.template(&parent.chart(), "shop", &[]).unwrap();
+        sound(&manifests);
+        let job = find(&manifests, "Job", "shop-create-missing-sources");
+        assert_eq!(job["metadata"]["annotations"]["helm.sh/hook-weight"], "15");
+        assert_eq!(environment(job)["BELAY_HOME"], "kyma-system");
+        let places: BTreeSet<_> = manifests
+            .iter()
+            .filter(|object| {
+                object["kind"] == "Role"
+                    && object["metadata"]["labels"]["belay.dev/step"] == "create-missing-sources"
+            })
+            .map(|role| role["metadata"]["namespace"].as_str().unwrap())
+            .collect();
+        assert_eq!(places, set(&["demo", "integration", "kyma-system"]));
+        let off = helm.template(&parent.chart(), "shop", &["--set=migrations.enabled=false"]).unwrap();
+        assert_eq!(off.len(), 1, "only the parent's own object is left");
+    }
+}
+
+#[test]
+fn a_package_holds_the_library_and_renders_the_same() {
+    for helm in Helm::both() {
+        let folder = tempfile::tempdir().unwrap();
+        let destination = folder.path().to_string_lossy();
+        helm.run(&["package", &event_mesh().to_string_lossy(), "--destination", &destination]).unwrap();
+        let packaged = helm.template(&folder.path().join("event-mesh-0.1.0.tgz"), "mesh", &[]).unwrap();
+        assert_eq!(packaged, helm.template(&event_mesh(), "mesh", &[]).unwrap());
+    }
+}
+
+#[test]
+fn a_chart_with_a_step_of_its_own_needs_a_name_a_weight_and_rules() {
+    for helm in Helm::both() {
+        let own = Copy::of("own-step", &helm);
+        let manifests = helm.template(&own.chart(), "home", &[]).unwrap();
+        sound(&manifests);
+        let job = find(&manifests, "Job", "home-tidy-up");
+        assert_eq!(command(job), ["/household", "tidy-up", "--gently"]);
+        let granted: BTreeSet<String> =
+            granted(&manifests, "demo", "home-tidy-up").iter().map(ToString::to_string).collect();
+        let expected = [
+            "create events.events.k8s.io in namespace demo",
+            "create secrets in namespace demo",
+            "delete gadgets.example.com a in namespace left",
+            "delete gadgets.example.com b in namespace left",
+            "delete gadgets.example.com c in namespace demo",
+            "get gadgets.example.com a in namespace left",
+            "get gadgets.example.com b in namespace left",
+            "get gadgets.example.com c in namespace demo",
+            "get secrets belay-tidy-up in namespace demo",
+            "get secrets belay-tidy-up-00 in namespace demo",
+            "list gadgets.example.com in the whole cluster",
+            "list shelves.example.com in namespace demo",
+            "list shelves.example.com in namespace left",
+            "update secrets belay-tidy-up in namespace demo",
+            "update secrets belay-tidy-up-00 in namespace demo",
+        ];
+        assert_eq!(granted.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn the_defaults_of_the_library_are_those_that_the_event_mesh_chart_spells_out() {
+    let unset = [
+        "image",
+        "imagePullSecrets",
+        "home",
+        "onFailure",
+        "concurrency",
+        "logFormat",
+        "admissionPolicy",
+        "cleanup",
+        "resources",
+        "nodeSelector",
+        "tolerations",
+        "affinity",
+        "priorityClassName",
+        "labels",
+        "annotations",
+        "podLabels",
+        "podAnnotations",
+    ];
+    let steps =
+        ["enabled", "deadline", "undoReserve", "backstop", "exclude", "args"].iter().flat_map(|key| {
+            ["create-missing-sources", "scale-down-legacy"]
+                .map(|step| format!("--set=steps.{step}.{key}=null"))
+        });
+    let unset: Vec<String> = unset.iter().map(|key| format!("--set={key}=null")).chain(steps).collect();
+    let unset: Vec<&str> = unset.iter().map(String::as_str).chain(["--skip-schema-validation"]).collect();
+    for helm in Helm::both() {
+        let spelt_out = helm.template(&event_mesh(), "mesh", &[]).unwrap();
+        assert_eq!(helm.template(&event_mesh(), "mesh", &unset).unwrap(), spelt_out);
+    }
+}
+
+#[test]
+fn a_long_release_name_gives_short_names_that_still_say_the_step() {
+    let long = "r".repeat(53);
+    let longer = format!("{}x", "r".repeat(52));
+    for helm in Helm::both() {
+        let manifests = helm.template(&event_mesh(), &long, &[]).unwrap();
+        sound(&manifests);
+        let cron_jobs = names(&manifests, "CronJob");
+        assert_eq!(cron_jobs.len(), 7);
+        assert!(
+            cron_jobs.iter().any(|name| name.ends_with("-create-missing-sources-restore")),
+            "{cron_jobs:?}"
+        );
+        let others = names(&helm.template(&event_mesh(), &longer, &[]).unwrap(), "CronJob");
+        assert!(cron_jobs.is_disjoint(&others), "two releases share a name");
+    }
+}
+
+#[test]
+fn usual_values_reach_every_pod_and_never_replace_what_belay_needs() {
+    let values = [
+        "--set=image.repository=registry.example/belay,image.tag=1.2.3,image.pullPolicy=Always",
+        "--set=imagePullSecrets[0].name=pull,nodeSelector.disk=fast,priorityClassName=high",
+        "--set=tolerations[0].key=spot,tolerations[0].operator=Exists",
+        "--set=resources.limits.memory=256Mi",
+        "--set-json=labels={\"team\":\"a\",\"belay.dev/release\":\"stolen\"}",
+        "--set-json=annotations={\"note\":\"b\",\"helm.sh/hook-weight\":\"7\"}",
+        "--set-json=podLabels={\"net\":\"open\",\"sidecar.istio.io/inject\":\"true\"}",
+        "--set-json=podAnnotations={\"scrape\":\"no\"}",
+    ];
+    for helm in Helm::both() {
+        let manifests = helm.template(&event_mesh(), "mesh", &values).unwrap();
+        sound(&manifests);
+        for object in &manifests {
+            let metadata = &object["metadata"];
+            assert_eq!(metadata["labels"]["team"], "a");
+            assert_eq!(metadata["labels"]["belay.dev/release"], "mesh");
+            assert_eq!(metadata["annotations"]["note"], "b");
+        }
+        for job in manifests.iter().filter(|object| object["kind"] == "Job") {
+            let template = &job["spec"]["template"];
+            assert_eq!(template["metadata"]["labels"]["net"], "open");
+            assert_eq!(template["metadata"]["annotations"]["scrape"], "no");
+            let pod = &template["spec"];
+            assert_eq!(pod["containers"][0]["image"], "registry.example/belay:1.2.3");
+            assert_eq!(pod["containers"][0]["imagePullPolicy"], "Always");
+            assert_eq!(pod["containers"][0]["resources"]["limits"], json!({ "cpu": "1", "memory": "256Mi" }));
+            assert_eq!(pod["imagePullSecrets"], json!([{ "name": "pull" }]));
+            assert_eq!(pod["nodeSelector"], json!({ "disk": "fast" }));
+            assert_eq!(pod["tolerations"], json!([{ "key": "spot", "operator": "Exists" }]));
+            assert_eq!(pod["priorityClassName"], "high");
+        }
+    }
+}
+
+#[test]
+fn a_digest_takes_the_place_of_the_tag() {
+    let digest = format!("sha256:{}", "0".repeat(64));
+    for helm in Helm::both() {
+        let manifests =
+            helm.template(&event_mesh(), "mesh", &[&format!("--set=image.digest={digest}")]).unwrap();
+        let job = find(&manifests, "Job", "mesh-create-missing-sources");
+        assert_eq!(job["spec"]["template"]["spec"]["containers"][0]["image"], format!("belay@{digest}"));
+    }
+}
+
+#[test]
+fn rules_follow_the_values_of_the_workloads() {
+    let values = [
+        "--set-json=steps.scale-down-legacy.workloads=[{\"kind\":\"StatefulSet\",\"namespace\":\"bus\",\"name\":\"queue\"}]",
+        "--set-json=steps.scale-down-legacy.refuseWhile=[]",
+    ];
+    for helm in Helm::both() {
+        let manifests = helm.template(&event_mesh(), "mesh", &values).unwrap();
+        let rights: Vec<String> =
+            granted(&manifests, "demo", "mesh-scale-down-legacy").iter().map(ToString::to_string).collect();
+        assert!(
+            rights.iter().any(|right| right.ends_with("statefulsets/scale.apps queue in namespace bus")),
+            "{rights:#?}"
+        );
+        assert!(
+            !rights.iter().any(|right| right.contains("deployments") || right.contains("subscriptions")),
+            "{rights:#?}"
+        );
+    }
+}
+
+#[test]
+fn notes_name_the_order_the_commands_and_the_timeout() {
+    let [_, four] = Helm::both();
+    // Only Helm 4 renders notes without a cluster.
+    let notes = |values: &[&str]| {
+        let chart = event_mesh();
+        let install = ["install", "mesh", &chart.to_string_lossy(), "--namespace=demo", "--dry-run=client"];
+        let output = four.run(&[&install, values].concat()).unwrap();
+        output.split("NOTES:").nth(1).unwrap().to_owned()
+    };
+    let usual = notes(&[]);
+    for part in [
+        "before the chart's objects, weight 10: create-missing-sources",
+        "after the chart's objects, weight 30: scale-down-legacy",
+        "--from=cronjob/mesh-event-mesh-status ",
+        "--from=cronjob/mesh-scale-down-legacy ",
+        "--from=cronjob/mesh-scale-down-legacy-restore ",
+        "belay-report-create-missing-sources",
+        "must be 5m or more",
+    ] {
+        assert!(usual.contains(part), "{usual}\ndoes not say {part:?}");
+    }
+    let slow = notes(&["--set=steps.scale-down-legacy.deadline=600,steps.scale-down-legacy.backstop=700"]);
+    assert!(slow.contains("--timeout 12m10s"), "{slow}");
+    let off =
+        notes(&["--set=steps.create-missing-sources.enabled=false,steps.scale-down-legacy.enabled=false"]);
+    assert!(off.contains("All steps are switched off"), "{off}");
+}
