@@ -1,0 +1,83 @@
+//! What the step reads.
+
+use std::collections::BTreeMap;
+
+use belay_runtime::{
+    Failure, Reader, kinds,
+    object::{is_going, text},
+};
+use event_mesh_kinds::{APPLICATION, CHANNEL, HTTP_SOURCE, ready, skip_installation};
+use serde_json::Value;
+
+use crate::Args;
+
+/// All that the step read before it decided.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The Applications, by name.
+    pub applications: BTreeMap<String, Application>,
+    /// The sources that exist, by name.
+    pub sources: BTreeMap<String, State>,
+    /// The Channels that exist, by name.
+    pub channels: BTreeMap<String, State>,
+    /// Whether the controller that makes sources Ready is available; none if it does not exist.
+    pub controller_available: Option<bool>,
+}
+
+/// An Application.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Application {
+    /// Its own Helm release is not installed.
+    pub skips_installation: bool,
+    /// It is being deleted.
+    pub going: bool,
+}
+
+/// How a source or Channel stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It works.
+    Ready,
+    /// It is there.
+    NotReady,
+    /// It is being deleted.
+    Going,
+}
+
+pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failure> {
+    let namespace = Some(args.integration_namespace.as_str());
+    let (controller_namespace, controller) = &args.source_controller;
+    let controller = reader.get(&kinds::DEPLOYMENT.object(controller_namespace, controller)).await?;
+    let available = belay_runtime::Test::Condition("Available".to_owned());
+    Ok(Snapshot {
+        applications: reader
+            .scan(&APPLICATION, None, |object| {
+                let application = Application {
+                    skips_installation: skip_installation().get(object) == Some(&Value::Bool(true)),
+                    going: is_going(object),
+                };
+                Some((name(object)?, application))
+            })
+            .await?
+            .into_iter()
+            .collect(),
+        sources: reader.scan(&HTTP_SOURCE, namespace, state).await?.into_iter().collect(),
+        channels: reader.scan(&CHANNEL, namespace, state).await?.into_iter().collect(),
+        controller_available: controller.live.as_deref().map(|live| available.holds(Some(live))),
+    })
+}
+
+fn name(object: &Value) -> Option<String> {
+    text(object, "/metadata/name").map(str::to_owned)
+}
+
+fn state(object: &Value) -> Option<(String, State)> {
+    let state = if is_going(object) {
+        State::Going
+    } else if ready().holds(Some(object)) {
+        State::Ready
+    } else {
+        State::NotReady
+    };
+    Some((name(object)?, state))
+}

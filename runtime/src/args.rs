@@ -1,0 +1,162 @@
+//! The flags that every step has. Each is also an environment variable, so that a chart can set it for all.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, ValueEnum};
+
+use crate::{cluster::Access, step::Meta};
+
+/// Flags of every step.
+#[derive(Args, Clone, Debug)]
+pub struct Common {
+    /// Namespace of the Helm release that the step belongs to.
+    #[arg(long, env = "BELAY_NAMESPACE", value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Name of the Helm release that the step belongs to.
+    #[arg(long, env = "BELAY_RELEASE", value_name = "NAME", default_value = "")]
+    pub release: String,
+    /// Namespace that keeps the family's lock, journals and reports [default: the family's own]
+    #[arg(long, env = "BELAY_HOME", value_name = "NAMESPACE")]
+    pub home: Option<String>,
+    /// Flags that say which cluster.
+    #[command(flatten)]
+    pub access: AccessArgs,
+    /// Show what would be done, ask the server whether it would be accepted, and write nothing.
+    #[arg(long, env = "BELAY_DRY_RUN")]
+    pub dry_run: bool,
+    /// How --dry-run shows the plan.
+    #[arg(long, short, value_enum, default_value = "text", value_name = "FORMAT")]
+    pub output: Output,
+    /// Time for going forward, from the Job's start [default: the step's own].
+    #[arg(long, env = "BELAY_DEADLINE", value_parser = duration, value_name = "TIME")]
+    pub deadline: Option<Duration>,
+    /// Time kept for undo after the deadline [default: the step's own].
+    #[arg(long, env = "BELAY_UNDO_RESERVE", value_parser = duration, value_name = "TIME")]
+    pub undo_reserve: Option<Duration>,
+    /// Calls in flight at the most.
+    #[arg(long, env = "BELAY_CONCURRENCY", default_value_t = 32, value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub concurrency: u16,
+    /// What is taken back when a chain fails: the whole step, or that chain alone.
+    #[arg(long, env = "BELAY_ON_FAILURE", value_enum, default_value = "step", value_name = "WHAT")]
+    pub on_failure: OnFailure,
+    /// Leave this object alone. May be repeated.
+    #[arg(long, env = "BELAY_EXCLUDE", value_delimiter = ',', value_parser = object_name,
+          value_name = "KIND/[NAMESPACE/]NAME")]
+    pub exclude: Vec<String>,
+    /// Do again what the step's done record says was done.
+    #[arg(long, env = "BELAY_AGAIN")]
+    pub again: bool,
+    /// How log lines look.
+    #[arg(long, env = "BELAY_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORMAT")]
+    pub log_format: LogFormat,
+    /// Print the rights that the step needs and exit.
+    #[arg(long)]
+    pub print_rbac: bool,
+}
+
+/// Flags that say which cluster.
+#[derive(Args, Clone, Debug, Default)]
+pub struct AccessArgs {
+    /// Kubeconfig file [default: the pod's own account, else KUBECONFIG, else ~/.kube/config]
+    #[arg(long, env = "BELAY_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context in the kubeconfig.
+    #[arg(long, env = "BELAY_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+impl AccessArgs {
+    /// Where the cluster is.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        Access { kubeconfig: self.kubeconfig.clone(), context: self.context.clone() }
+    }
+}
+
+/// How a plan is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// What is taken back when a chain fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnFailure {
+    /// All that the step did.
+    Step,
+    /// What that chain did.
+    Chain,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Common {
+    /// The family's home.
+    #[must_use]
+    pub fn home(&self, meta: &Meta) -> String {
+        self.home.clone().unwrap_or_else(|| meta.default_home.to_owned())
+    }
+
+    /// The namespace in which the step's Job runs.
+    #[must_use]
+    pub fn namespace(&self) -> String {
+        self.namespace
+            .clone()
+            .or_else(|| std::env::var("BELAY_POD_NAMESPACE").ok())
+            .unwrap_or_else(|| "default".to_owned())
+    }
+}
+
+/// Parses `90`, `90s`, `3m` or `1h`; a bare number is seconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let (digits, factor) = match text.as_bytes().last() {
+        Some(b's') => (&text[..text.len() - 1], 1),
+        Some(b'm') => (&text[..text.len() - 1], 60),
+        Some(b'h') => (&text[..text.len() - 1], 3600),
+        _ => (text, 1),
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(factor))
+        .map(Duration::from_secs)
+        .ok_or_else(|| format!("'{text}' is not a time: write 90, 90s, 3m or 1h"))
+}
+
+fn object_name(text: &str) -> Result<String, String> {
+    let parts: Vec<&str> = text.split('/').collect();
+    if (2..=3).contains(&parts.len()) && parts.iter().all(|part| !part.is_empty()) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("'{text}' does not name an object: write KIND/NAME or KIND/NAMESPACE/NAME"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_seconds_unless_they_say_otherwise() {
+        assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("3m"), Ok(Duration::from_secs(180)));
+        assert!(duration("soon").is_err() && duration("").is_err() && duration("-1").is_err());
+    }
+
+    #[test]
+    fn an_exclusion_names_a_kind_and_a_name() {
+        assert!(object_name("Application/a").is_ok() && object_name("Deployment/ns/a").is_ok());
+        assert!(object_name("a").is_err() && object_name("Kind//a").is_err() && object_name("a/b/c/d").is_err());
+    }
+}

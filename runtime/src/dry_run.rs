@@ -1,0 +1,247 @@
+//! Trying without doing: the server runs admission and validation and stores nothing.
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    act::{Actor, RUN_ANNOTATION, describe},
+    args::Output,
+    cluster::{Cluster, Failure, Mode, Precondition},
+    journal::{Entries, Entry},
+    object::{ObjectRef, is_going, resource_version, shown_time, uid},
+    plan::{Action, Finding, Level, Move, Plan, Removal},
+};
+
+/// Proves that each object that will be taken away could be created again.
+///
+/// A create under its own name runs through admission first and must then be answered with "already exists": any
+/// other refusal would also be the answer when it is really needed.
+pub async fn prove_restorable(cluster: &Cluster, entries: &[Entry]) -> Result<Vec<Finding>, Failure> {
+    let removals = entries.iter().filter_map(|entry| match (&entry.action, entry.pre_image()) {
+        (Action::Delete(removal) | Action::Recreate(removal), Some(image)) => Some((entry, removal, image)),
+        _ => None,
+    });
+    stream::iter(removals)
+        .map(|(entry, removal, image)| async move {
+            let mut body = (*image.object).clone();
+            removal.not_on_create.iter().for_each(|field| field.set(&mut body, None));
+            let refusal = |why: String| {
+                let message = format!(
+                    "will not be deleted, since it could not be created again: {why}. Cure that, or leave it out \
+                     with --exclude {}",
+                    entry.object
+                );
+                Some(Finding::refuse(entry.object.clone(), message))
+            };
+            match cluster.create(&entry.object, &body, Mode::DryRun).await {
+                Err(failure) if failure.is_already_exists() => Ok(None),
+                // A quota counts the object that is still there.
+                Err(failure) if failure.is_quota() => {
+                    Ok(Some(Finding::note(entry.object.clone(), format!("a quota is tight: {failure}"))))
+                }
+                // It was deleted by somebody else between our reading and now: nothing to restore either.
+                Ok(_) => Ok(None),
+                Err(Failure::Refused { answer, .. }) => Ok(refusal(answer.to_string())),
+                Err(failure) => Err(failure),
+            }
+        })
+        .buffer_unordered(32)
+        .try_filter_map(|finding| async move { Ok(finding) })
+        .try_collect()
+        .await
+}
+
+/// A plan with what the server said to each of its moves.
+#[derive(Serialize)]
+pub struct Tried {
+    phases: Vec<Vec<TriedChain>>,
+    #[serde(rename = "pointOfNoReturn")]
+    point_of_no_return: Vec<TriedChain>,
+}
+
+#[derive(Serialize)]
+struct TriedChain {
+    subject: String,
+    moves: Vec<TriedMove>,
+}
+
+#[derive(Serialize)]
+struct TriedMove {
+    action: &'static str,
+    object: String,
+    /// What changes, line by line, each with `+`, `-` or `~` before it.
+    diff: Vec<String>,
+    /// What the server said.
+    server: Server,
+    #[serde(skip)]
+    writes: bool,
+}
+
+#[derive(Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Server {
+    Accepts,
+    Refuses(String),
+    NotTried(String),
+}
+
+impl Tried {
+    fn moves(&self) -> impl Iterator<Item = &TriedMove> {
+        self.phases.iter().flatten().chain(&self.point_of_no_return).flat_map(|chain| &chain.moves)
+    }
+
+    /// Moves that the server would refuse.
+    #[must_use]
+    pub fn refused(&self) -> usize {
+        self.moves().filter(|step| matches!(step.server, Server::Refuses(_))).count()
+    }
+
+    /// Moves that change the cluster.
+    #[must_use]
+    pub fn writes(&self) -> usize {
+        self.moves().filter(|step| step.writes).count()
+    }
+}
+
+/// Sends every write of a plan as a dry run.
+pub async fn try_out(actor: &Actor, plan: &Plan, entries: &Entries) -> Result<Tried, Failure> {
+    let mut phases = Vec::new();
+    for phase in plan.phases.iter().chain(std::iter::once(&plan.point_of_no_return)) {
+        let mut chains = Vec::new();
+        for chain in phase {
+            let mut moves = Vec::new();
+            let mut made: Vec<&ObjectRef> = Vec::new();
+            for step in &chain.moves {
+                let server = match depends_on(step, &made) {
+                    Some(why) => Server::NotTried(why),
+                    None => ask(actor, step, entries).await?,
+                };
+                if matches!(step.action, Action::Create { .. } | Action::Recreate(_)) {
+                    made.push(&step.object);
+                }
+                moves.push(TriedMove {
+                    action: step.verb(),
+                    object: step.object.to_string(),
+                    diff: diff(step),
+                    server,
+                    writes: step.writes(),
+                });
+            }
+            chains.push(TriedChain { subject: chain.subject.to_string(), moves });
+        }
+        phases.push(chains);
+    }
+    let point_of_no_return = phases.pop().unwrap_or_default();
+    Ok(Tried { phases, point_of_no_return })
+}
+
+/// Why a move cannot be tried: it needs something that an earlier move of its chain makes.
+fn depends_on(step: &Move, made: &[&ObjectRef]) -> Option<String> {
+    let owner = match &step.action {
+        Action::Create { owners, .. } => owners.iter().find(|owner| made.contains(&&owner.object)),
+        _ => None,
+    };
+    if let Some(owner) = owner {
+        return Some(format!("its owner {} is not there yet", owner.object));
+    }
+    (step.writes() && !matches!(step.action, Action::Create { .. }) && made.contains(&&step.object))
+        .then(|| format!("{} is not there yet", step.object))
+}
+
+async fn ask(actor: &Actor, step: &Move, entries: &Entries) -> Result<Server, Failure> {
+    let live = step.live.as_deref();
+    let answer = match (&step.action, live) {
+        (Action::Wait(_), _) => return Ok(Server::NotTried("a wait".to_owned())),
+        (Action::Create { body, .. }, _) => {
+            let mut full = (**body).clone();
+            full["metadata"]["annotations"][RUN_ANNOTATION] = "dry-run".into();
+            actor.cluster.create(&step.object, &full, Mode::DryRun).await
+        }
+        (Action::Delete(removal) | Action::Recreate(removal), Some(live)) if !is_going(live) => {
+            ask_removal(actor, step, removal, live).await
+        }
+        (Action::Delete(_) | Action::Recreate(_), _) => {
+            let known = entries.find(step).is_some();
+            let why = if known { "it is gone and will be made from the journal" } else { "it is going already" };
+            return Ok(Server::NotTried(why.to_owned()));
+        }
+        (Action::Patch { .. } | Action::Scale { .. } | Action::Advance { .. }, Some(live)) => {
+            let fields = step.action.fields();
+            actor.swap(&step.object, &step.action, &fields, live, Mode::DryRun).await
+        }
+        (Action::Patch { .. } | Action::Scale { .. } | Action::Advance { .. }, None) => {
+            return Ok(Server::NotTried("the object is not there".to_owned()));
+        }
+    };
+    match answer {
+        Ok(_) => Ok(Server::Accepts),
+        Err(Failure::Refused { answer, .. }) => Ok(Server::Refuses(answer.to_string())),
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn ask_removal(actor: &Actor, step: &Move, removal: &Removal, live: &Value) -> Result<Value, Failure> {
+    let precondition =
+        Precondition { uid: uid(live).to_owned(), resource_version: Some(resource_version(live).to_owned()) };
+    actor.cluster.delete(&step.object, &precondition, removal.propagation, Mode::DryRun).await
+}
+
+fn diff(step: &Move) -> Vec<String> {
+    match &step.action {
+        Action::Create { body, .. } => lines(body, '+'),
+        Action::Delete(_) => vec![format!("- {}", step.object)],
+        Action::Recreate(_) => vec![format!("- {}", step.object), format!("+ {} (as it is)", step.object)],
+        Action::Patch { .. } | Action::Scale { .. } | Action::Advance { .. } => {
+            let live = step.live.as_deref().unwrap_or(&Value::Null);
+            step.action.fields().iter().map(|field| format!("~ {}", describe(std::slice::from_ref(field), live))).collect()
+        }
+        Action::Wait(wait) => vec![format!("  until {} (at most {})", wait.what, shown_time(wait.within))],
+    }
+}
+
+fn lines(body: &Value, sign: char) -> Vec<String> {
+    let text = serde_json::to_string_pretty(body).unwrap_or_default();
+    text.lines().map(|line| format!("{sign} {line}")).collect()
+}
+
+/// Prints a plan for people or programs.
+pub fn print(tried: &Tried, findings: &[Finding], output: Output) {
+    if output == Output::Json {
+        let whole = serde_json::json!({"plan": tried, "findings": findings});
+        println!("{}", serde_json::to_string_pretty(&whole).unwrap_or_default());
+        return;
+    }
+    for (index, phase) in tried.phases.iter().enumerate() {
+        if !phase.is_empty() {
+            println!("Phase {}", index + 1);
+        }
+        phase.iter().for_each(print_chain);
+    }
+    if !tried.point_of_no_return.is_empty() {
+        println!("Past the point of no return");
+        tried.point_of_no_return.iter().for_each(print_chain);
+    }
+    for finding in findings {
+        let level = match finding.level {
+            Level::Refuse => "Refused",
+            Level::Skip => "Skipped",
+            Level::Note => "Note",
+        };
+        println!("{level}: {finding}");
+    }
+}
+
+fn print_chain(chain: &TriedChain) {
+    println!("  {}", chain.subject);
+    for step in &chain.moves {
+        let server = match &step.server {
+            Server::Accepts => "  (the server accepts it)".to_owned(),
+            Server::Refuses(why) => format!("  (THE SERVER REFUSES IT: {why})"),
+            Server::NotTried(_) if !step.writes => String::new(),
+            Server::NotTried(why) => format!("  (not tried: {why})"),
+        };
+        println!("    {} {}{server}", step.action, step.object);
+        step.diff.iter().for_each(|line| println!("      {line}"));
+    }
+}

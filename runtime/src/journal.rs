@@ -1,0 +1,711 @@
+//! The journal: an undo log in the cluster, written before anything is changed.
+//!
+//! Each step has one head Secret and a fixed ring of chunk Secrets in the family's home. The head names the chunks
+//! of its journals with their hashes and is written after them, by compare-and-swap: what the head does not name
+//! did not happen. Names are fixed so that a step's account may read its own Secrets by name and list none.
+
+use std::{collections::HashMap, io::Write as _, sync::Arc};
+
+use anyhow::{Context as _, bail};
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use k8s_openapi::ByteString;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    cluster::{Cluster, Failure, Mode},
+    object::{Kind, ObjectRef, is_going, kinds, resource_version, uid, without_server_fields},
+    plan::{Action, Chain, Field, Move, Undo},
+};
+
+/// The type of every journal Secret; the chart's admission policy lets a step's account write no other.
+pub const SECRET_TYPE: &str = "belay.dev/journal";
+
+/// The format that this version writes.
+const FORMAT: u32 = 1;
+
+/// Chunk Secrets that a step has.
+const CHUNKS: usize = 32;
+
+/// Compressed bytes in a chunk. A Secret may hold 1 MiB as base64 in etcd's and the API server's accounting.
+const CHUNK_BYTES: usize = 640 * 1024;
+
+/// Closed journals that are kept, so that a finished step can be undone later.
+const KEPT: usize = 3;
+
+/// Deaths after which a journal is undone instead of taken up again: the first attempt and two resumes.
+const DEATHS: u32 = 3;
+
+/// The head Secret of a step.
+#[must_use]
+pub fn head_name(step: &str) -> String {
+    format!("belay-{step}")
+}
+
+/// The chunk Secrets of a step.
+pub fn chunk_names(step: &str) -> impl Iterator<Item = String> {
+    (0..CHUNKS).map(move |index| format!("belay-{step}-{index:02}"))
+}
+
+/// How a journal stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// A run is under way, or died.
+    Open,
+    /// An undo is under way, died, or could not put everything back.
+    Undoing,
+    /// The step finished.
+    Done,
+    /// All was put back.
+    Undone,
+    /// A person has looked and said that it is well.
+    Accepted,
+}
+
+impl Status {
+    /// Whether the journal waits for somebody.
+    #[must_use]
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Open | Self::Undoing)
+    }
+}
+
+/// One journal, as the head knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Journal {
+    /// The id of the run that opened it; what made objects bear as annotation.
+    pub run: String,
+    /// How it stands.
+    pub status: Status,
+    /// When it was opened.
+    pub opened: String,
+    /// When it last changed its status.
+    pub changed: String,
+    /// Runs that died with it.
+    pub deaths: u32,
+    /// Whether the step is past its point of no return.
+    pub no_return: bool,
+    /// What a person wrote when accepting it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub remark: String,
+    /// Its chunks in order.
+    pub chunks: Vec<Chunk>,
+}
+
+/// A chunk, as the head knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunk {
+    /// The Secret.
+    pub name: String,
+    /// Hash of its bytes.
+    pub sha256: String,
+    /// Entries in it.
+    pub entries: usize,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Head {
+    format: u32,
+    /// Newest first.
+    journals: Vec<Journal>,
+}
+
+/// An entry: a move that will be made, and what must be known to take it back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    /// The phase it belongs to; undo goes through the phases backwards.
+    pub phase: usize,
+    /// The subject of its chain.
+    pub chain: ObjectRef,
+    /// Its place in the chain.
+    pub index: usize,
+    /// What it is done to.
+    pub object: ObjectRef,
+    /// What is done.
+    pub action: Action,
+    /// How it is taken back.
+    pub undo: Undo,
+    /// What was there before.
+    pub before: Before,
+}
+
+/// What was there before a move.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Before {
+    /// Nothing: the move makes the object.
+    Nothing,
+    /// An object that the move takes away.
+    Object(PreImage),
+    /// Fields that the move changes, with their old values.
+    Fields(Vec<Field>),
+}
+
+/// An object before it is taken away.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PreImage {
+    /// Its uid then.
+    pub uid: String,
+    /// All of it but what the server sets.
+    pub object: Arc<Value>,
+    /// Its status, only to compare.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub status: Value,
+}
+
+impl PreImage {
+    /// Takes the pre-image of an object.
+    #[must_use]
+    pub fn of(live: &Value) -> Self {
+        Self {
+            uid: uid(live).to_owned(),
+            object: Arc::new(without_server_fields(live)),
+            status: live.get("status").cloned().unwrap_or(Value::Null),
+        }
+    }
+
+    /// The object with its status, for tests on how it was.
+    #[must_use]
+    pub fn with_status(&self) -> Value {
+        let mut whole = (*self.object).clone();
+        whole["status"] = self.status.clone();
+        whole
+    }
+}
+
+impl Entry {
+    fn of(phase: usize, chain: &Chain, index: usize, step: &Move) -> Self {
+        let live = step.live.as_deref();
+        let before = match &step.action {
+            Action::Delete(_) | Action::Recreate(_) => {
+                live.map_or(Before::Nothing, |live| Before::Object(PreImage::of(live)))
+            }
+            Action::Patch { .. } | Action::Scale { .. } | Action::Advance { .. } => {
+                let old = |field: &Field| Field {
+                    path: field.path.clone(),
+                    value: live.and_then(|live| field.path.get(live)).cloned(),
+                };
+                Before::Fields(step.action.fields().iter().map(old).collect())
+            }
+            Action::Create { .. } | Action::Wait(_) => Before::Nothing,
+        };
+        Self {
+            phase,
+            chain: chain.subject.clone(),
+            index,
+            object: step.object.clone(),
+            action: step.action.clone(),
+            undo: step.undo.clone(),
+            before,
+        }
+    }
+
+    /// The pre-image, where the move takes an object away.
+    #[must_use]
+    pub fn pre_image(&self) -> Option<&PreImage> {
+        match &self.before {
+            Before::Object(image) => Some(image),
+            _ => None,
+        }
+    }
+
+    fn same_move(&self, step: &Move) -> bool {
+        self.object == step.object
+            && self.action.verb() == step.verb()
+            && self.action.fields().iter().map(|f| &f.path).eq(step.action.fields().iter().map(|f| &f.path))
+    }
+}
+
+/// All entries of a journal, in the order in which they were written.
+#[derive(Clone, Debug, Default)]
+pub struct Entries {
+    all: Vec<Entry>,
+    by_object: HashMap<ObjectRef, Vec<usize>>,
+}
+
+impl Entries {
+    /// From a list.
+    #[must_use]
+    pub fn new(all: Vec<Entry>) -> Self {
+        let mut entries = Self::default();
+        entries.extend(all);
+        entries
+    }
+
+    fn extend(&mut self, more: Vec<Entry>) {
+        for entry in more {
+            self.by_object.entry(entry.object.clone()).or_default().push(self.all.len());
+            self.all.push(entry);
+        }
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[Entry] {
+        &self.all
+    }
+
+    fn of(&self, object: &ObjectRef) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.by_object.get(object).into_iter().flatten().map(|&index| &self.all[index])
+    }
+
+    /// The newest entry for a move.
+    #[must_use]
+    pub fn find(&self, step: &Move) -> Option<&Entry> {
+        self.of(&step.object).rev().find(|entry| entry.same_move(step))
+    }
+
+    /// Objects of a kind that this journal may have taken away.
+    pub fn taken_away(&self, kind: &Kind, namespace: Option<&str>) -> impl Iterator<Item = &ObjectRef> {
+        self.by_object
+            .iter()
+            .filter(move |(object, indexes)| {
+                object.kind == *kind
+                    && (namespace.is_none() || object.namespace.as_deref() == namespace)
+                    && indexes.iter().any(|&index| self.all[index].pre_image().is_some())
+            })
+            .map(|(object, _)| object)
+    }
+
+    /// The object as it was before the journal's first entry about it.
+    #[must_use]
+    pub fn origin(&self, object: &ObjectRef, live: Option<&Value>) -> Option<Value> {
+        let mut origin: Option<Value> = None;
+        // Backwards: the oldest entry has the last word.
+        for entry in self.of(object).rev() {
+            match &entry.before {
+                Before::Nothing => {}
+                Before::Object(image) => {
+                    let mut whole = image.with_status();
+                    whole["metadata"]["uid"] = image.uid.clone().into();
+                    origin = Some(whole);
+                }
+                Before::Fields(fields) => {
+                    if let Some(mut value) = origin.take().or_else(|| live.cloned()) {
+                        for field in fields {
+                            field.path.set(&mut value, field.value.clone());
+                        }
+                        origin = Some(value);
+                    }
+                }
+            }
+        }
+        origin
+    }
+
+    /// Entries that the plan needs and the journal does not have yet.
+    #[must_use]
+    pub fn missing<'a>(&self, chains: impl Iterator<Item = (usize, &'a Chain)>) -> Vec<Entry> {
+        let mut missing = Vec::new();
+        for (phase, chain) in chains {
+            for (index, step) in chain.moves.iter().enumerate().filter(|(_, step)| step.writes()) {
+                if self.find(step).is_none() && !step.live.as_deref().is_some_and(is_going) {
+                    missing.push(Entry::of(phase, chain, index, step));
+                }
+            }
+        }
+        missing
+    }
+}
+
+/// A step's journals, and the only writer of them in this process.
+pub struct Ledger {
+    cluster: Arc<Cluster>,
+    home: String,
+    step: String,
+    head: Head,
+    version: Option<String>,
+}
+
+/// Why a journal cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// A call failed.
+    #[error(transparent)]
+    Call(#[from] Failure),
+    /// What is there cannot be used.
+    #[error("{0:#}")]
+    Unusable(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Trouble {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Unusable(error)
+    }
+}
+
+impl Ledger {
+    /// Reads the head of a step's journals.
+    pub async fn load(cluster: &Arc<Cluster>, home: &str, step: &str) -> Result<Self, Trouble> {
+        let object = kinds::SECRET.object(home, head_name(step));
+        let found = cluster.get(&object).await?;
+        let (head, version) = match &found {
+            None => (Head { format: FORMAT, journals: Vec::new() }, None),
+            Some(secret) => (
+                parse_head(secret).with_context(|| format!("the journal of {step} ({object})"))?,
+                Some(resource_version(secret).to_owned()),
+            ),
+        };
+        Ok(Self { cluster: cluster.clone(), home: home.to_owned(), step: step.to_owned(), head, version })
+    }
+
+    /// The step whose journals these are.
+    #[must_use]
+    pub fn step(&self) -> &str {
+        &self.step
+    }
+
+    /// All journals that are kept, newest first.
+    #[must_use]
+    pub fn journals(&self) -> &[Journal] {
+        &self.head.journals
+    }
+
+    /// The journal that waits for somebody.
+    #[must_use]
+    pub fn open_journal(&self) -> Option<&Journal> {
+        self.head.journals.first().filter(|journal| journal.status.is_open())
+    }
+
+    /// Reads the entries of a journal and proves that they are what was written.
+    pub async fn entries(&self, journal: &Journal) -> Result<Entries, Trouble> {
+        let mut all = Vec::new();
+        for chunk in &journal.chunks {
+            let object = kinds::SECRET.object(&self.home, &chunk.name);
+            let secret = self.cluster.get(&object).await?;
+            let read = secret
+                .as_ref()
+                .with_context(|| "is missing".to_owned())
+                .and_then(|secret| parse_chunk(secret, chunk))
+                .with_context(|| {
+                    format!(
+                        "the journal of {} (run {}) cannot be used: {object}. Look at what the step changed \
+                         (belay report {}), put it right by hand, then close the journal with: \
+                         belay accept --step {} --home {}",
+                        self.step, journal.run, self.step, self.step, self.home
+                    )
+                })?;
+            all.extend(read);
+        }
+        Ok(Entries::new(all))
+    }
+
+    /// Opens a journal with its first entries: chunks first, head last.
+    pub async fn open(&mut self, run: &str, entries: &[Entry]) -> Result<(), Trouble> {
+        let now = now();
+        let journal = Journal {
+            run: run.to_owned(),
+            status: Status::Open,
+            opened: now.clone(),
+            changed: now,
+            deaths: 0,
+            no_return: false,
+            remark: String::new(),
+            chunks: Vec::new(),
+        };
+        let mut head = self.head.clone();
+        head.journals.insert(0, journal);
+        head.journals.truncate(KEPT + 1);
+        self.append_to(head, entries).await
+    }
+
+    /// Adds entries to the open journal.
+    pub async fn append(&mut self, entries: &[Entry]) -> Result<(), Trouble> {
+        let head = self.head.clone();
+        self.append_to(head, entries).await
+    }
+
+    async fn append_to(&mut self, mut head: Head, entries: &[Entry]) -> Result<(), Trouble> {
+        let packed = pack(entries)?;
+        let free = free_names(&self.step, &mut head.journals, packed.len()).with_context(|| {
+            format!(
+                "the journal of {} is too large: {} objects need {} chunks of {CHUNK_BYTES} bytes, and a step has \
+                 {CHUNKS}. Migrate in parts, with --exclude",
+                self.step,
+                entries.len(),
+                packed.len()
+            )
+        })?;
+        for ((bytes, count), name) in packed.into_iter().zip(free) {
+            let sha256 = hash(&bytes);
+            self.put(&name, "entries", bytes).await?;
+            if let Some(journal) = head.journals.first_mut() {
+                journal.chunks.push(Chunk { name, sha256, entries: count });
+            }
+        }
+        self.write_head(head).await?;
+        Ok(())
+    }
+
+    /// Changes the newest journal by compare-and-swap.
+    pub async fn change(&mut self, change: impl FnOnce(&mut Journal)) -> Result<(), Failure> {
+        let mut head = self.head.clone();
+        if let Some(journal) = head.journals.first_mut() {
+            change(journal);
+            journal.changed = now();
+        }
+        self.write_head(head).await
+    }
+
+    /// Changes a journal's status, wherever it stands in the ring.
+    pub async fn set_status(&mut self, run: &str, status: Status, remark: &str) -> Result<(), Failure> {
+        let mut head = self.head.clone();
+        if let Some(journal) = head.journals.iter_mut().find(|journal| journal.run == run) {
+            journal.status = status;
+            journal.changed = now();
+            remark.clone_into(&mut journal.remark);
+        }
+        self.write_head(head).await
+    }
+
+    /// Removes head and chunks, for good. Only for journals that are closed.
+    pub async fn remove(self) -> Result<(), Failure> {
+        let names = std::iter::once(head_name(&self.step)).chain(chunk_names(&self.step));
+        for name in names {
+            let object = kinds::SECRET.object(&self.home, name);
+            if let Some(found) = self.cluster.get(&object).await? {
+                let precondition = crate::cluster::Precondition {
+                    uid: uid(&found).to_owned(),
+                    resource_version: None,
+                };
+                let background = crate::plan::Propagation::Background;
+                match self.cluster.delete(&object, &precondition, background, Mode::Real).await {
+                    Err(failure) if !failure.is_not_found(&object.name) => return Err(failure),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_head(&mut self, head: Head) -> Result<(), Failure> {
+        let object = kinds::SECRET.object(&self.home, head_name(&self.step));
+        let bytes = serde_json::to_vec(&head).unwrap_or_default();
+        let mut body = secret(&object, "head", &bytes);
+        body["metadata"]["labels"] = json!({"belay.dev/step": self.step});
+        let stored = match &self.version {
+            None => self.cluster.create(&object, &body, Mode::Real).await,
+            Some(version) => {
+                body["metadata"]["resourceVersion"] = version.as_str().into();
+                self.cluster.replace(&object, &body).await
+            }
+        };
+        let stored = match stored {
+            Ok(stored) => stored,
+            // The answer to an earlier try of this very write may have been lost: then it is there.
+            Err(failure) if failure.is_conflict() || failure.is_already_exists() => {
+                match self.cluster.get(&object).await? {
+                    Some(found) if data(&found, "head").ok().as_deref() == Some(&bytes) => found,
+                    _ => return Err(failure),
+                }
+            }
+            Err(failure) => return Err(failure),
+        };
+        self.version = Some(resource_version(&stored).to_owned());
+        self.head = head;
+        Ok(())
+    }
+
+    /// Stores a chunk. The name is free, but an attempt that died before its head was written may have left one.
+    async fn put(&self, name: &str, key: &str, bytes: Vec<u8>) -> Result<(), Failure> {
+        let object = kinds::SECRET.object(&self.home, name);
+        let mut body = secret(&object, key, &bytes);
+        body["metadata"]["labels"] = json!({"belay.dev/step": self.step});
+        match self.cluster.create(&object, &body, Mode::Real).await {
+            Err(failure) if failure.is_already_exists() => {
+                self.cluster.replace(&object, &body).await.map(|_| ())
+            }
+            other => other.map(|_| ()),
+        }
+    }
+}
+
+impl Journal {
+    /// Whether so many runs died with it that going on is not tried again.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.deaths >= DEATHS
+    }
+}
+
+/// Names of the ring that no kept journal uses; the oldest closed journals make room where it is short.
+fn free_names(step: &str, journals: &mut Vec<Journal>, wanted: usize) -> Option<Vec<String>> {
+    loop {
+        let used = |name: &String| journals.iter().any(|j| j.chunks.iter().any(|chunk| chunk.name == *name));
+        let free: Vec<String> = chunk_names(step).filter(|name| !used(name)).take(wanted).collect();
+        if free.len() == wanted {
+            return Some(free);
+        }
+        if journals.len() <= 1 {
+            return None;
+        }
+        journals.pop();
+    }
+}
+
+fn secret(object: &ObjectRef, key: &str, bytes: &[u8]) -> Value {
+    let mut body = object.manifest();
+    body["type"] = SECRET_TYPE.into();
+    body["data"] = json!({ key: ByteString(bytes.to_vec()) });
+    body
+}
+
+fn data(secret: &Value, key: &str) -> anyhow::Result<Vec<u8>> {
+    let value = secret.pointer(&format!("/data/{key}")).with_context(|| format!("has no data.{key}"))?;
+    let bytes: ByteString = serde_json::from_value(value.clone()).context("holds something else than a journal")?;
+    Ok(bytes.0)
+}
+
+fn parse_head(secret: &Value) -> anyhow::Result<Head> {
+    let bytes = data(secret, "head")?;
+    let value: Value = serde_json::from_slice(&bytes).context("is not readable")?;
+    match value.get("format").and_then(Value::as_u64) {
+        Some(format) if format == u64::from(FORMAT) => {}
+        Some(format) => bail!(
+            "has format {format}, and this version of belay reads format {FORMAT}. Run the version that wrote it"
+        ),
+        None => bail!("does not say its format"),
+    }
+    serde_json::from_value(value).context("is not readable")
+}
+
+fn parse_chunk(secret: &Value, chunk: &Chunk) -> anyhow::Result<Vec<Entry>> {
+    let bytes = data(secret, "entries")?;
+    if hash(&bytes) != chunk.sha256 {
+        bail!("is not what was written: its hash differs from the one in the journal's head");
+    }
+    let text = std::io::read_to_string(GzDecoder::new(bytes.as_slice())).context("cannot be unpacked")?;
+    text.lines().map(|line| serde_json::from_str(line).context("holds an entry that is not readable")).collect()
+}
+
+/// Packs entries into chunks, each with its number of entries.
+fn pack(entries: &[Entry]) -> anyhow::Result<Vec<(Vec<u8>, usize)>> {
+    let mut chunks = Vec::new();
+    let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+    let mut count = 0;
+    for entry in entries {
+        serde_json::to_writer(&mut packer, entry)
+            .with_context(|| format!("{}: its undo cannot be stored", entry.object))?;
+        packer.write_all(b"\n")?;
+        count += 1;
+        // What the packer still holds back is at most a few of its windows.
+        if packer.get_ref().len() >= CHUNK_BYTES {
+            let full = std::mem::replace(&mut packer, GzEncoder::new(Vec::new(), Compression::fast()));
+            chunks.push((full.finish()?, std::mem::take(&mut count)));
+        }
+    }
+    if count > 0 {
+        chunks.push((packer.finish()?, count));
+    }
+    Ok(chunks)
+}
+
+fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// The time, as Kubernetes writes it.
+#[must_use]
+pub fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{object::FieldPath, plan::Removal};
+
+    fn entry(name: &str, live: &Value) -> Entry {
+        let object = kinds::CONFIG_MAP.object("ns", name);
+        let item = crate::plan::Item { object: object.clone(), live: Some(Arc::new(live.clone())), before: None };
+        let step = Move::delete(&item, Removal::within(std::time::Duration::from_secs(1)));
+        Entry::of(0, &Chain::new(object, Vec::new()), 0, &step)
+    }
+
+    fn config_map(name: &str, value: &str) -> Value {
+        json!({"metadata": {"name": name, "namespace": "ns", "uid": "u1"}, "data": {"k": value}, "status": {"s": 1}})
+    }
+
+    #[test]
+    fn entries_survive_packing_and_a_changed_byte_is_found() {
+        let entries: Vec<Entry> = (0..100).map(|n| entry(&format!("c{n}"), &config_map("c", "v"))).collect();
+        let packed = pack(&entries).unwrap();
+        assert_eq!(packed.len(), 1);
+        let (bytes, count) = &packed[0];
+        let chunk = Chunk { name: "x".into(), sha256: hash(bytes), entries: *count };
+        let secret = json!({"data": {"entries": ByteString(bytes.clone())}});
+        let read = parse_chunk(&secret, &chunk).unwrap();
+        assert_eq!(read.len(), 100);
+        assert_eq!(read[7].pre_image().unwrap().uid, "u1");
+        let mut broken = bytes.clone();
+        broken[20] ^= 1;
+        let secret = json!({"data": {"entries": ByteString(broken)}});
+        assert!(parse_chunk(&secret, &chunk).unwrap_err().to_string().contains("hash differs"));
+    }
+
+    #[test]
+    fn what_does_not_fit_one_chunk_goes_into_several() {
+        let noise = |seed: usize| -> String {
+            (0..60).map(|n| hash(format!("{seed}.{n}").as_bytes())).collect()
+        };
+        let entries: Vec<Entry> =
+            (0..900).map(|n| entry(&format!("c{n}"), &config_map("c", &noise(n)))).collect();
+        let packed = pack(&entries).unwrap();
+        assert!(packed.len() > 1);
+        assert_eq!(packed.iter().map(|(_, count)| count).sum::<usize>(), 900);
+        assert!(packed.iter().all(|(bytes, _)| bytes.len() < CHUNK_BYTES + 100 * 1024));
+    }
+
+    #[test]
+    fn an_unknown_format_is_refused_and_says_so() {
+        let head = ByteString(br#"{"format": 9, "journals": []}"#.to_vec());
+        let error = parse_head(&json!({"data": {"head": head}})).unwrap_err();
+        assert!(error.to_string().contains("format 9"), "{error}");
+    }
+
+    #[test]
+    fn old_closed_journals_make_room_and_the_open_one_never_does() {
+        let journal = |chunks: std::ops::Range<usize>| Journal {
+            run: "r".into(),
+            status: Status::Done,
+            opened: String::new(),
+            changed: String::new(),
+            deaths: 0,
+            no_return: false,
+            remark: String::new(),
+            chunks: chunks
+                .map(|n| Chunk { name: format!("belay-s-{n:02}"), sha256: String::new(), entries: 1 })
+                .collect(),
+        };
+        let mut journals = vec![journal(0..0), journal(0..16), journal(16..32)];
+        let free = free_names("s", &mut journals, 10).unwrap();
+        assert_eq!((journals.len(), free[0].as_str()), (2, "belay-s-16"));
+        let mut only = vec![journal(0..30)];
+        assert!(free_names("s", &mut only, 3).is_none());
+    }
+
+    #[test]
+    fn the_origin_of_an_object_is_how_it_was_before_the_first_entry() {
+        let object = kinds::CONFIG_MAP.object("ns", "a");
+        let entries = Entries::new(vec![entry("a", &config_map("a", "first")), entry("a", &config_map("a", "later"))]);
+        let origin = entries.origin(&object, None).unwrap();
+        assert_eq!(origin["data"]["k"], "first");
+        assert_eq!(origin["metadata"]["uid"], "u1");
+        assert_eq!(entries.taken_away(&kinds::CONFIG_MAP, Some("ns")).count(), 1);
+        assert_eq!(entries.taken_away(&kinds::CONFIG_MAP, Some("other")).count(), 0);
+    }
+
+    #[test]
+    fn the_origin_of_a_patched_object_has_the_old_values() {
+        let object = kinds::CONFIG_MAP.object("ns", "a");
+        let old = Field { path: FieldPath::dotted("metadata.labels.x"), value: None };
+        let mut patch = entry("a", &config_map("a", "v"));
+        patch.before = Before::Fields(vec![old]);
+        let live = json!({"metadata": {"name": "a", "labels": {"x": "new", "y": "kept"}}});
+        let origin = Entries::new(vec![patch]).origin(&object, Some(&live)).unwrap();
+        assert_eq!(origin["metadata"]["labels"], json!({"y": "kept"}));
+    }
+}

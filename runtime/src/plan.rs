@@ -1,0 +1,680 @@
+//! A plan is data: chains of moves in phases, and findings. Steps build plans, the runtime carries them out.
+
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    object::{FieldPath, ObjectRef, condition, is_going, text, uid},
+    watch::{Scope, View},
+};
+
+/// What a step will do, what it leaves alone, and what stops it.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Phases follow each other; the chains of one phase run side by side.
+    pub phases: Vec<Vec<Chain>>,
+    /// Moves without undo. Entered only when every chain before has done all its moves; from there it only goes on.
+    pub point_of_no_return: Vec<Chain>,
+    /// What a person must know.
+    pub findings: Vec<Finding>,
+}
+
+/// Moves that follow each other, for one object of a user.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    /// The object that the chain is about.
+    pub subject: ObjectRef,
+    /// What is done, in this order.
+    pub moves: Vec<Move>,
+}
+
+/// One change, or one wait, that can be told apart from its neighbours, repeated and taken back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Move {
+    /// What it is done to.
+    pub object: ObjectRef,
+    /// What is done.
+    pub action: Action,
+    /// How it is taken back.
+    #[serde(default)]
+    pub undo: Undo,
+    /// The object as the plan saw it. Not stored: a journal keeps pre-images of its own.
+    #[serde(skip)]
+    pub live: Option<Arc<Value>>,
+}
+
+/// What a move does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    /// Make the object.
+    Create {
+        /// The object, without the run annotation.
+        body: Arc<Value>,
+        /// Fields that tell whether an object that is there already is the one wanted.
+        identity: Vec<FieldPath>,
+        /// Owners made earlier in the chain; their uids are looked up when the move is made.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        owners: Vec<Owner>,
+    },
+    /// Delete the object and wait until it is gone.
+    Delete(Removal),
+    /// Delete the object, wait until it is gone, and create it again as it was.
+    Recreate(Removal),
+    /// Set fields.
+    Patch {
+        /// Fields and their new values.
+        fields: Vec<Field>,
+    },
+    /// Set the number of replicas through the scale subresource.
+    Scale {
+        /// How many.
+        replicas: i64,
+    },
+    /// Move a state on by compare-and-swap.
+    Advance {
+        /// The field that holds the state.
+        path: FieldPath,
+        /// States from which the new one may be reached.
+        from: Vec<String>,
+        /// The new state.
+        to: String,
+    },
+    /// Wait until something holds.
+    Wait(Wait),
+}
+
+/// How an object is removed, and what must be known to bring it back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Removal {
+    /// What happens to its dependents.
+    pub propagation: Propagation,
+    /// How one sees that the object works. A restored object that worked before must do so again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<Test>,
+    /// Fields that admission refuses on create although it set them itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_on_create: Vec<FieldPath>,
+    /// How long it may take until the object is gone.
+    pub within: Duration,
+}
+
+/// Kubernetes' deletion propagation policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Propagation {
+    /// Dependents are collected after the object is gone.
+    Background,
+    /// The object stays until its blocking dependents are gone.
+    Foreground,
+    /// Dependents stay.
+    Orphan,
+}
+
+/// A field and the value it gets; none removes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Field {
+    /// Which.
+    pub path: FieldPath,
+    /// To what.
+    pub value: Option<Value>,
+}
+
+/// An owner reference whose uid is not known when the plan is made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    /// The owner.
+    pub object: ObjectRef,
+    /// Whether it is the managing controller.
+    #[serde(default)]
+    pub controller: bool,
+    /// Whether it waits for this object when it is deleted in the foreground.
+    #[serde(default)]
+    pub block_owner_deletion: bool,
+}
+
+/// How a move is taken back.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Undo {
+    /// The action's own inverse.
+    #[default]
+    Inverse,
+    /// These moves instead.
+    Instead(Vec<Move>),
+    /// It is not taken back.
+    None {
+        /// Why not, for the report.
+        reason: String,
+    },
+}
+
+/// A question about one object that can be stored, for waits and for undo.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Test {
+    /// A condition of this type is True, and its controller has seen the newest generation.
+    Condition(String),
+    /// A field has this value.
+    Field(Field),
+    /// The object is gone.
+    Gone,
+}
+
+impl Test {
+    /// Asks the question; the answer to "not yet" says what is missing.
+    #[must_use]
+    pub fn ask(&self, object: Option<&Value>) -> Progress {
+        let object = match (self, object) {
+            (Self::Gone, None) => return Progress::Done,
+            (Self::Gone, Some(object)) => {
+                let held = crate::object::finalizers(object);
+                return Progress::Pending(if held.is_empty() {
+                    "still there".to_owned()
+                } else {
+                    format!("still there, held by finalizer {held}")
+                });
+            }
+            (_, None) => return Progress::Pending("does not exist".to_owned()),
+            (_, Some(object)) if is_going(object) => return Progress::Pending("is being deleted".to_owned()),
+            (_, Some(object)) => object,
+        };
+        match self {
+            Self::Gone => Progress::Done,
+            Self::Field(field) => {
+                if field.path.get(object) == field.value.as_ref() {
+                    Progress::Done
+                } else {
+                    Progress::Pending(format!("{} is {}", field.path, shown(field.path.get(object))))
+                }
+            }
+            Self::Condition(kind) => {
+                let seen = object.pointer("/status/observedGeneration").and_then(Value::as_i64);
+                let wanted = object.pointer("/metadata/generation").and_then(Value::as_i64);
+                if let (Some(seen), Some(wanted)) = (seen, wanted)
+                    && seen < wanted
+                {
+                    return Progress::Pending(format!("its controller has not seen generation {wanted} yet"));
+                }
+                match condition(object, kind) {
+                    None => Progress::Pending(format!("has no condition {kind} yet")),
+                    Some(found) if text(found, "/status") == Some("True") => Progress::Done,
+                    Some(found) => Progress::Pending(explain(kind, found)),
+                }
+            }
+        }
+    }
+
+    /// Whether it holds.
+    #[must_use]
+    pub fn holds(&self, object: Option<&Value>) -> bool {
+        matches!(self.ask(object), Progress::Done)
+    }
+}
+
+/// Says of a condition what it says of itself.
+fn explain(kind: &str, found: &Value) -> String {
+    let status = text(found, "/status").unwrap_or("not set");
+    let reason = text(found, "/reason").unwrap_or_default();
+    let message = text(found, "/message").unwrap_or_default();
+    match (reason.is_empty(), message.is_empty()) {
+        (true, true) => format!("{kind} is {status}"),
+        (false, true) => format!("{kind} is {status}: {reason}"),
+        (true, false) => format!("{kind} is {status}: {message}"),
+        (false, false) => format!("{kind} is {status}: {reason}, {message}"),
+    }
+}
+
+/// A value for a sentence.
+#[must_use]
+pub fn shown(value: Option<&Value>) -> String {
+    value.map_or_else(|| "not set".to_owned(), ToString::to_string)
+}
+
+/// A wait for something to hold. It makes no call of its own: all waits on a kind share one watch.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Wait {
+    /// What is waited for, for logs and verdicts: "HTTPSource and Channel Ready".
+    pub what: String,
+    /// What the check looks at.
+    pub scopes: Vec<Scope>,
+    /// How long it may take.
+    pub within: Duration,
+    /// When it holds.
+    pub check: Check,
+}
+
+/// When a wait is over.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Check {
+    /// When the move's object passes a test.
+    Object(Test),
+    /// When code says so. Only for going forward: an undo must outlive the code that planned it.
+    #[serde(skip)]
+    Code(Arc<dyn Fn(&View<'_>) -> Progress + Send + Sync>),
+}
+
+impl fmt::Debug for Check {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Object(test) => test.fmt(out),
+            Self::Code(_) => out.write_str("code"),
+        }
+    }
+}
+
+/// How far a wait has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It holds.
+    Done,
+    /// Not yet, and what is missing.
+    Pending(String),
+    /// It can never hold any more.
+    Failed(String),
+    /// It looks failed; it is when it still looks so after this long.
+    Suspect(String, Duration),
+}
+
+/// What a person must know, about an object or the whole step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// How much it matters.
+    pub level: Level,
+    /// About which object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<ObjectRef>,
+    /// What, and the cure.
+    pub message: String,
+}
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Good to know.
+    Note,
+    /// The object is left alone.
+    Skip,
+    /// The step stops before any write.
+    Refuse,
+}
+
+impl Finding {
+    /// Stops the step before any write.
+    pub fn refuse(object: impl Into<Option<ObjectRef>>, message: impl Into<String>) -> Self {
+        Self { level: Level::Refuse, object: object.into(), message: message.into() }
+    }
+
+    /// The object is left alone.
+    pub fn skip(object: impl Into<Option<ObjectRef>>, message: impl Into<String>) -> Self {
+        Self { level: Level::Skip, object: object.into(), message: message.into() }
+    }
+
+    /// Good to know.
+    pub fn note(object: impl Into<Option<ObjectRef>>, message: impl Into<String>) -> Self {
+        Self { level: Level::Note, object: object.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.object {
+            Some(object) => write!(out, "{object}: {}", self.message),
+            None => out.write_str(&self.message),
+        }
+    }
+}
+
+impl Move {
+    fn new(object: ObjectRef, action: Action, live: Option<Arc<Value>>) -> Self {
+        Self { object, action, undo: Undo::Inverse, live }
+    }
+
+    /// Makes an object. `identity` names the fields that tell whether one that is there already will do.
+    #[must_use]
+    pub fn create(object: ObjectRef, body: Value, identity: &[&str]) -> Self {
+        let identity = identity.iter().map(|path| FieldPath::dotted(path)).collect();
+        Self::new(object, Action::Create { body: Arc::new(body), identity, owners: Vec::new() }, None)
+    }
+
+    /// Gives a created object an owner whose uid is known only when the move is made.
+    #[must_use]
+    pub fn owned_by(mut self, owner: Owner) -> Self {
+        if let Action::Create { owners, .. } = &mut self.action {
+            owners.push(owner);
+        }
+        self
+    }
+
+    /// Deletes what the snapshot saw.
+    #[must_use]
+    pub fn delete(item: &Item, removal: Removal) -> Self {
+        Self::new(item.object.clone(), Action::Delete(removal), item.live.clone())
+    }
+
+    /// Deletes what the snapshot saw and creates it again as it was.
+    #[must_use]
+    pub fn recreate(item: &Item, removal: Removal) -> Self {
+        Self::new(item.object.clone(), Action::Recreate(removal), item.live.clone())
+    }
+
+    /// Sets fields of what the snapshot saw.
+    #[must_use]
+    pub fn patch(item: &Item, fields: Vec<Field>) -> Self {
+        Self::new(item.object.clone(), Action::Patch { fields }, item.live.clone())
+    }
+
+    /// Scales what the snapshot saw.
+    #[must_use]
+    pub fn scale(item: &Item, replicas: i64) -> Self {
+        Self::new(item.object.clone(), Action::Scale { replicas }, item.live.clone())
+    }
+
+    /// Moves the state of what the snapshot saw.
+    #[must_use]
+    pub fn advance(item: &Item, path: FieldPath, from: &[&str], to: &str) -> Self {
+        let from = from.iter().map(|&state| state.to_owned()).collect();
+        Self::new(item.object.clone(), Action::Advance { path, from, to: to.to_owned() }, item.live.clone())
+    }
+
+    /// Waits until an object passes a test.
+    #[must_use]
+    pub fn wait_for(object: ObjectRef, test: Test, within: Duration) -> Self {
+        let what = match &test {
+            Test::Condition(kind) => format!("{object} {kind}"),
+            Test::Field(field) => format!("{object} {} = {}", field.path, shown(field.value.as_ref())),
+            Test::Gone => format!("{object} gone"),
+        };
+        let scopes = vec![Scope::of(&object)];
+        Self::new(object, Action::Wait(Wait { what, scopes, within, check: Check::Object(test) }), None)
+    }
+
+    /// Waits until code says that it holds.
+    #[must_use]
+    pub fn wait_until(
+        object: ObjectRef,
+        what: impl Into<String>,
+        scopes: Vec<Scope>,
+        within: Duration,
+        check: impl Fn(&View<'_>) -> Progress + Send + Sync + 'static,
+    ) -> Self {
+        let check = Check::Code(Arc::new(check));
+        Self::new(object, Action::Wait(Wait { what: what.into(), scopes, within, check }), None)
+    }
+
+    /// Takes the move back in another way than by its inverse.
+    #[must_use]
+    pub fn undone_by(mut self, undo: Undo) -> Self {
+        self.undo = undo;
+        self
+    }
+
+    /// Whether the move changes the cluster.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        !matches!(self.action, Action::Wait(_))
+    }
+
+    /// One word for the action, also what makes two moves on one object distinct.
+    #[must_use]
+    pub fn verb(&self) -> &'static str {
+        self.action.verb()
+    }
+}
+
+impl Action {
+    /// One word for the action.
+    #[must_use]
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create { .. } => "create",
+            Self::Delete(_) => "delete",
+            Self::Recreate(_) => "recreate",
+            Self::Patch { .. } => "patch",
+            Self::Scale { .. } => "scale",
+            Self::Advance { .. } => "advance",
+            Self::Wait(_) => "wait",
+        }
+    }
+
+    /// The fields that the action sets, where it sets fields of an object that stays.
+    #[must_use]
+    pub fn fields(&self) -> Vec<Field> {
+        match self {
+            Self::Patch { fields } => fields.clone(),
+            Self::Scale { replicas } => {
+                vec![Field { path: FieldPath::dotted("spec.replicas"), value: Some((*replicas).into()) }]
+            }
+            Self::Advance { path, to, .. } => {
+                vec![Field { path: path.clone(), value: Some(to.clone().into()) }]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Removal {
+    /// Deletes with background propagation and waits this long until the object is gone.
+    #[must_use]
+    pub fn within(within: Duration) -> Self {
+        Self { propagation: Propagation::Background, ready: None, not_on_create: Vec::new(), within }
+    }
+
+    /// Says how one sees that the object works.
+    #[must_use]
+    pub fn ready_when(mut self, test: Test) -> Self {
+        self.ready = Some(test);
+        self
+    }
+
+    /// Names fields that admission refuses on create.
+    #[must_use]
+    pub fn not_on_create(mut self, fields: &[&str]) -> Self {
+        self.not_on_create = fields.iter().map(|path| FieldPath::dotted(path)).collect();
+        self
+    }
+}
+
+impl Chain {
+    /// A chain about an object.
+    #[must_use]
+    pub fn new(subject: ObjectRef, moves: Vec<Move>) -> Self {
+        Self { subject, moves }
+    }
+}
+
+impl Plan {
+    /// Every chain, the point of no return last, with the number of its phase.
+    pub fn chains(&self) -> impl Iterator<Item = (usize, &Chain)> {
+        let last = self.phases.len();
+        self.phases
+            .iter()
+            .enumerate()
+            .flat_map(|(phase, chains)| chains.iter().map(move |chain| (phase, chain)))
+            .chain(self.point_of_no_return.iter().map(move |chain| (last, chain)))
+    }
+
+    /// Every move that changes the cluster.
+    pub fn writes(&self) -> impl Iterator<Item = &Move> {
+        self.chains().flat_map(|(_, chain)| &chain.moves).filter(|step| step.writes())
+    }
+
+    /// The findings that stop the step.
+    pub fn refusals(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.level == Level::Refuse)
+    }
+
+    /// Leaves out what a person excluded: chains about it and findings about it.
+    pub fn exclude(&mut self, written: &[String]) {
+        let excluded = |object: &ObjectRef| written.iter().any(|name| object.is_named(name));
+        let mut left_out = Vec::new();
+        let chains = self.phases.iter_mut().chain(std::iter::once(&mut self.point_of_no_return));
+        for phase in chains {
+            phase.retain(|chain| {
+                let out = excluded(&chain.subject);
+                if out {
+                    left_out.push(chain.subject.clone());
+                }
+                !out
+            });
+        }
+        self.findings.retain(|finding| {
+            let out = finding.object.as_ref().is_some_and(excluded);
+            if out {
+                left_out.extend(finding.object.clone());
+            }
+            !out
+        });
+        left_out.sort();
+        left_out.dedup();
+        self.findings.extend(left_out.into_iter().map(|object| Finding::skip(object, "left out by --exclude")));
+    }
+
+    /// What is wrong with the plan itself, not with the cluster: a mistake of the step's author.
+    ///
+    /// Progress is read back from the cluster, so nothing may be written twice within a phase; and moves without
+    /// undo belong behind the point of no return.
+    #[must_use]
+    pub fn mistakes(&self) -> Vec<String> {
+        let mut mistakes = Vec::new();
+        for phase in self.phases.iter().chain(std::iter::once(&self.point_of_no_return)) {
+            let mut written: HashMap<(&ObjectRef, String), usize> = HashMap::new();
+            for step in phase.iter().flat_map(|chain| &chain.moves).filter(|step| step.writes()) {
+                let fields = step.action.fields();
+                if fields.is_empty() {
+                    *written.entry((&step.object, "the object".to_owned())).or_default() += 1;
+                }
+                for field in fields {
+                    *written.entry((&step.object, field.path.to_string())).or_default() += 1;
+                }
+            }
+            let mut twice: Vec<String> = written
+                .into_iter()
+                .filter(|(_, times)| *times > 1)
+                .map(|((object, what), times)| format!("{object}: {what} is written {times} times in one phase"))
+                .collect();
+            twice.sort();
+            mistakes.extend(twice);
+        }
+        for step in self.phases.iter().flatten().flat_map(|chain| &chain.moves) {
+            if step.writes() && matches!(step.undo, Undo::None { .. }) {
+                mistakes.push(format!(
+                    "{}: {} has no undo and must stand behind the point of no return",
+                    step.object,
+                    step.verb()
+                ));
+            }
+        }
+        mistakes
+    }
+}
+
+/// An object as a step's planner sees it: as it is, and as it was before an earlier attempt of this step touched it.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Which.
+    pub object: ObjectRef,
+    /// As it is now; none if it is gone.
+    pub live: Option<Arc<Value>>,
+    /// As it was before this step first touched it, if an open journal says so.
+    pub before: Option<Arc<Value>>,
+}
+
+impl Item {
+    /// As the step found it, whichever attempt that was. Plan from this, and resuming is deciding again with
+    /// nothing forgotten.
+    #[must_use]
+    pub fn origin(&self) -> &Value {
+        self.before.as_deref().or(self.live.as_deref()).unwrap_or(&Value::Null)
+    }
+
+    /// Whether it is there now and not on its way out.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.live.as_deref().is_some_and(|live| !is_going(live))
+    }
+
+    /// Whether it is on its way out.
+    #[must_use]
+    pub fn is_going(&self) -> bool {
+        self.live.as_deref().is_some_and(is_going)
+    }
+
+    /// The uid it has now.
+    #[must_use]
+    pub fn live_uid(&self) -> Option<&str> {
+        self.live.as_deref().map(uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::kinds;
+
+    fn item(name: &str) -> Item {
+        Item {
+            object: kinds::CONFIG_MAP.object("ns", name),
+            live: Some(Arc::new(json!({"metadata": {"name": name}}))),
+            before: None,
+        }
+    }
+
+    fn label(value: &str) -> Vec<Field> {
+        vec![Field { path: FieldPath::dotted("metadata.labels.a"), value: Some(value.into()) }]
+    }
+
+    #[test]
+    fn writing_a_field_twice_in_one_phase_is_a_mistake_but_not_in_two_phases() {
+        let chain =
+            |value: &str| Chain::new(item("a").object, vec![Move::patch(&item("a"), label(value))]);
+        let twice = Plan { phases: vec![vec![chain("1"), chain("2")]], ..Plan::default() };
+        assert_eq!(twice.mistakes().len(), 1);
+        let after_each_other = Plan { phases: vec![vec![chain("1")], vec![chain("2")]], ..Plan::default() };
+        assert!(after_each_other.mistakes().is_empty());
+    }
+
+    #[test]
+    fn a_move_without_undo_must_stand_behind_the_point_of_no_return() {
+        let forever = Move::patch(&item("a"), label("1")).undone_by(Undo::None { reason: "test".into() });
+        let chain = Chain::new(item("a").object, vec![forever]);
+        let before = Plan { phases: vec![vec![chain.clone()]], ..Plan::default() };
+        assert_eq!(before.mistakes().len(), 1);
+        let behind = Plan { point_of_no_return: vec![chain], ..Plan::default() };
+        assert!(behind.mistakes().is_empty());
+    }
+
+    #[test]
+    fn an_excluded_object_takes_its_chain_and_its_refusal_with_it() {
+        let mut plan = Plan {
+            phases: vec![vec![Chain::new(item("a").object, Vec::new()), Chain::new(item("b").object, Vec::new())]],
+            findings: vec![Finding::refuse(item("a").object, "bad name")],
+            ..Plan::default()
+        };
+        plan.exclude(&["ConfigMap/ns/a".to_owned()]);
+        assert_eq!(plan.phases[0].len(), 1);
+        assert_eq!(plan.refusals().count(), 0);
+        assert_eq!(plan.findings, vec![Finding::skip(item("a").object, "left out by --exclude")]);
+    }
+
+    #[test]
+    fn a_ready_that_is_older_than_the_newest_generation_does_not_count() {
+        let mut object = json!({
+            "metadata": {"generation": 2},
+            "status": {"observedGeneration": 1, "conditions": [{"type": "Ready", "status": "True"}]}
+        });
+        let ready = Test::Condition("Ready".into());
+        assert!(!ready.holds(Some(&object)));
+        object["status"]["observedGeneration"] = 2.into();
+        assert!(ready.holds(Some(&object)));
+        object["metadata"]["deletionTimestamp"] = "now".into();
+        assert!(!ready.holds(Some(&object)));
+    }
+}

@@ -1,0 +1,395 @@
+//! What a person sees afterwards: the verdict, the report that outlives Job and pod, the Event, the exit code.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write as _,
+    io::Write as _,
+};
+
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use k8s_openapi::ByteString;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{
+    act::Outcome,
+    cluster::{Cluster, Failure, Mode},
+    object::{ObjectRef, kinds, resource_version, text},
+    plan::{Finding, Level},
+};
+
+/// A verdict may be as long as an Event's note.
+const VERDICT_BYTES: usize = 1000;
+
+/// Verdicts of earlier runs that a report keeps.
+const HISTORY: usize = 10;
+
+/// Findings that a report shows whole; the rest is counted.
+const FINDINGS: usize = 200;
+
+/// The report ConfigMap of a step.
+#[must_use]
+pub fn name(step: &str) -> String {
+    format!("belay-report-{step}")
+}
+
+/// How a run ended. The discriminant is the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Result {
+    /// Done.
+    Done,
+    /// There was nothing to do.
+    NothingToDo,
+    /// Bad usage or configuration.
+    Usage,
+    /// Refused, nothing was written.
+    Refused,
+    /// Failed, and all is as it was.
+    Restored,
+    /// Failed, and a person must look.
+    NotRestored,
+    /// Past the point of no return, unfinished.
+    Unfinished,
+    /// Not now: somebody else is at work.
+    NotNow,
+    /// Stopped without a verdict: lock lost, or no rights any more.
+    Stopped,
+    /// Told to stop; the next run goes on.
+    Terminated,
+}
+
+impl Result {
+    /// The exit code, as `docs/exit-codes.md` lists them.
+    #[must_use]
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Done | Self::NothingToDo => 0,
+            Self::Stopped => 1,
+            Self::Usage => 2,
+            Self::Refused => 3,
+            Self::Restored => 4,
+            Self::NotRestored => 5,
+            Self::Unfinished => 6,
+            Self::NotNow => 75,
+            Self::Terminated => 143,
+        }
+    }
+
+    /// One word for tables.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::NothingToDo => "nothing to do",
+            Self::Usage => "bad usage",
+            Self::Refused => "refused",
+            Self::Restored => "failed, restored",
+            Self::NotRestored => "failed, NOT RESTORED",
+            Self::Unfinished => "unfinished",
+            Self::NotNow => "not now",
+            Self::Stopped => "stopped",
+            Self::Terminated => "told to stop",
+        }
+    }
+}
+
+/// A report.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The step.
+    pub step: String,
+    /// Its family.
+    pub family: String,
+    /// The Helm release.
+    pub release: String,
+    /// The release's namespace.
+    pub namespace: String,
+    /// The run's id.
+    pub run: String,
+    /// How it ended.
+    pub result: Result,
+    /// One sentence.
+    pub verdict: String,
+    /// When it began.
+    pub started: String,
+    /// When it ended.
+    pub finished: String,
+    /// How long it took.
+    pub seconds: f64,
+    /// How many calls it made to the API server.
+    pub calls: u64,
+    /// What was done, and to how many objects.
+    pub counts: BTreeMap<String, usize>,
+    /// What a person must know.
+    pub findings: Vec<Finding>,
+    /// Versions: of belay and of the cluster.
+    pub versions: BTreeMap<String, String>,
+}
+
+impl Report {
+    /// The report for people. Its first line is the verdict.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let mut text = format!("{}\n\n", self.verdict);
+        // Writing to a String cannot fail.
+        let mut line = |label: &str, value: &str| drop(writeln!(text, "{label:<10}{value}"));
+        line("step", &format!("{} (family {})", self.step, self.family));
+        line("release", &format!("{} in namespace {}", self.release, self.namespace));
+        line("run", &self.run);
+        line("result", &format!("{} (exit code {})", self.result.word(), self.result.exit_code()));
+        line("time", &format!("{} to {}, {:.1} s, {} calls", self.started, self.finished, self.seconds, self.calls));
+        let versions: Vec<String> = self.versions.iter().map(|(what, is)| format!("{what} {is}")).collect();
+        line("versions", &versions.join(", "));
+        for (what, count) in &self.counts {
+            line("objects", &format!("{count} {what}"));
+        }
+        for finding in &self.findings {
+            let level = match finding.level {
+                Level::Refuse => "refused",
+                Level::Skip => "skipped",
+                Level::Note => "note",
+            };
+            line(level, &finding.to_string());
+        }
+        text
+    }
+}
+
+/// Counts what was done, for the verdict.
+#[must_use]
+pub fn count(outcomes: &[Outcome]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for outcome in outcomes {
+        *counts.entry(outcome.what.clone()).or_insert(0) += 1;
+    }
+    counts
+}
+
+/// Counts as words: "3 created, 2 were there already".
+#[must_use]
+pub fn counted(counts: &BTreeMap<String, usize>) -> String {
+    counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Cuts a verdict to the length that an Event takes, at a character's edge.
+#[must_use]
+pub fn cut(verdict: &str) -> String {
+    let one_line = verdict.split_whitespace().collect::<Vec<_>>().join(" ");
+    if one_line.len() <= VERDICT_BYTES {
+        return one_line;
+    }
+    let mut end = VERDICT_BYTES - 4;
+    while !one_line.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{} ...", &one_line[..end])
+}
+
+/// What a report ConfigMap holds.
+pub struct Stored {
+    /// The newest report.
+    pub report: Report,
+    /// Earlier verdicts, newest first.
+    pub history: Vec<String>,
+}
+
+/// Reads the report of a step.
+pub async fn read(cluster: &Cluster, home: &str, step: &str) -> std::result::Result<Option<Value>, Failure> {
+    cluster.get(&kinds::CONFIG_MAP.object(home, name(step))).await
+}
+
+/// The report in a ConfigMap, if it is one.
+#[must_use]
+pub fn parse(config_map: &Value) -> Option<Stored> {
+    let report = serde_json::from_str(text(config_map, "/data/report")?).ok()?;
+    let history = text(config_map, "/data/history").unwrap_or_default().lines().map(str::to_owned).collect();
+    Some(Stored { report, history })
+}
+
+/// The outcomes of the last run that touched anything.
+#[must_use]
+pub fn outcomes(config_map: &Value) -> Vec<Outcome> {
+    let lines = unpacked(config_map, "outcomes").unwrap_or_default();
+    lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// For which subjects the step was done, and when.
+#[must_use]
+pub fn done_record(config_map: &Value) -> HashMap<String, String> {
+    unpacked(config_map, "done").and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+}
+
+fn unpacked(config_map: &Value, key: &str) -> Option<String> {
+    let bytes: ByteString = serde_json::from_value(config_map.pointer(&format!("/binaryData/{key}"))?.clone()).ok()?;
+    std::io::read_to_string(GzDecoder::new(bytes.0.as_slice())).ok()
+}
+
+fn packed(text: &str) -> Value {
+    let mut packer = GzEncoder::new(Vec::new(), Compression::default());
+    // Writing into memory cannot fail.
+    let bytes = packer.write_all(text.as_bytes()).and_then(|()| packer.finish()).unwrap_or_default();
+    json!(ByteString(bytes))
+}
+
+/// Writes a report. `done` are the subjects to add to the done record.
+pub async fn write(
+    cluster: &Cluster,
+    home: &str,
+    report: &Report,
+    outcomes: &[Outcome],
+    done: &[ObjectRef],
+) -> std::result::Result<(), Failure> {
+    let object = kinds::CONFIG_MAP.object(home, name(&report.step));
+    for _ in 0..5 {
+        let found = cluster.get(&object).await?;
+        let body = config_map(&object, report, outcomes, done, found.as_ref());
+        let stored = match &found {
+            None => cluster.create(&object, &body, Mode::Real).await,
+            Some(_) => cluster.replace(&object, &body).await,
+        };
+        match stored {
+            Err(failure) if failure.is_conflict() || failure.is_already_exists() => {}
+            other => return other.map(|_| ()),
+        }
+    }
+    Ok(())
+}
+
+fn config_map(
+    object: &ObjectRef,
+    report: &Report,
+    outcomes: &[Outcome],
+    done: &[ObjectRef],
+    found: Option<&Value>,
+) -> Value {
+    let mut shortened = report.clone();
+    if shortened.findings.len() > FINDINGS {
+        let more = shortened.findings.len() - FINDINGS;
+        shortened.findings.truncate(FINDINGS);
+        shortened.findings.push(Finding::note(None, format!("and {more} more findings")));
+    }
+    let mut history: Vec<String> = vec![format!("{} {}", report.finished, report.verdict)];
+    let old = found.and_then(|found| text(found, "/data/history")).unwrap_or_default();
+    history.extend(old.lines().take(HISTORY - 1).map(str::to_owned));
+
+    let mut body = object.manifest();
+    body["metadata"]["labels"] = json!({
+        "belay.dev/family": report.family, "belay.dev/step": report.step, "belay.dev/release": report.release,
+    });
+    body["data"] = json!({
+        "summary": shortened.summary(),
+        "report": serde_json::to_string(&shortened).unwrap_or_default(),
+        "history": history.join("\n"),
+    });
+    if let Some(found) = found {
+        body["metadata"]["resourceVersion"] = resource_version(found).into();
+        // A run that touched nothing must not wipe out what the one before did.
+        if let Some(kept) = found.get("binaryData") {
+            body["binaryData"] = kept.clone();
+        }
+    }
+    if !outcomes.is_empty() {
+        let lines: Vec<String> = outcomes.iter().filter_map(|one| serde_json::to_string(one).ok()).collect();
+        body["binaryData"]["outcomes"] = packed(&lines.join("\n"));
+    }
+    if !done.is_empty() {
+        let mut record = found.map(done_record).unwrap_or_default();
+        record.extend(done.iter().map(|subject| (subject.to_string(), report.finished.clone())));
+        let sorted: BTreeMap<_, _> = record.into_iter().collect();
+        body["binaryData"]["done"] = packed(&serde_json::to_string(&sorted).unwrap_or_default());
+    }
+    body
+}
+
+/// Publishes the verdict as an Event on the Job, or on the Lease where there is no Job.
+pub async fn publish(
+    cluster: &Cluster,
+    report: &Report,
+    regarding: &ObjectRef,
+    regarding_uid: &str,
+) -> std::result::Result<(), Failure> {
+    let namespace = regarding.namespace.clone().unwrap_or_default();
+    let object = kinds::EVENT.object(&namespace, format!("{}.{}", report.step, report.run));
+    let good = report.result.exit_code() == 0;
+    let mut body = object.manifest();
+    let reason: String = report.result.word().split([' ', ',']).map(capitalised).collect();
+    body["eventTime"] = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string().into();
+    body["reportingController"] = "belay.dev/step".into();
+    body["reportingInstance"] = report.step.clone().into();
+    body["action"] = "Migrate".into();
+    body["reason"] = reason.into();
+    body["type"] = if good { "Normal" } else { "Warning" }.into();
+    body["note"] = report.verdict.clone().into();
+    body["regarding"] = json!({
+        "apiVersion": regarding.kind.api_version(), "kind": regarding.kind.kind, "name": regarding.name,
+        "namespace": namespace, "uid": regarding_uid,
+    });
+    match cluster.create(&object, &body, Mode::Real).await {
+        Err(failure) if failure.is_already_exists() => Ok(()),
+        other => other.map(|_| ()),
+    }
+}
+
+fn capitalised(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters.flat_map(char::to_lowercase)).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(verdict: &str) -> Report {
+        Report {
+            step: "s".into(),
+            family: "f".into(),
+            release: "r".into(),
+            namespace: "n".into(),
+            run: "1".into(),
+            result: Result::Done,
+            verdict: verdict.into(),
+            started: "a".into(),
+            finished: "b".into(),
+            seconds: 1.0,
+            calls: 3,
+            counts: BTreeMap::new(),
+            findings: Vec::new(),
+            versions: BTreeMap::new(),
+        }
+    }
+
+    fn outcome(n: usize) -> Outcome {
+        Outcome { object: format!("ConfigMap/ns/{n}"), what: "created".into(), detail: String::new(), at: "t".into() }
+    }
+
+    #[test]
+    fn a_run_that_touched_nothing_keeps_what_the_one_before_did() {
+        let object = kinds::CONFIG_MAP.object("n", "x");
+        let done = [kinds::CONFIG_MAP.object("n", "subject")];
+        let first = config_map(&object, &report("first"), &[outcome(1)], &done, None);
+        let second = config_map(&object, &report("second"), &[], &[], Some(&first));
+        assert_eq!(outcomes(&second), vec![outcome(1)]);
+        assert_eq!(done_record(&second).len(), 1);
+        let stored = parse(&second).unwrap();
+        assert_eq!(stored.report.verdict, "second");
+        assert_eq!(stored.history, ["b second", "b first"]);
+        assert!(text(&second, "/data/summary").unwrap().starts_with("second\n"));
+    }
+
+    #[test]
+    fn ten_thousand_outcomes_fit_into_a_config_map() {
+        let many: Vec<Outcome> = (0..10_000).map(outcome).collect();
+        let object = kinds::CONFIG_MAP.object("n", "x");
+        let stored = config_map(&object, &report("v"), &many, &[], None);
+        assert!(stored.to_string().len() < 1_000_000);
+        assert_eq!(outcomes(&stored).len(), 10_000);
+    }
+
+    #[test]
+    fn a_verdict_is_one_line_of_at_most_a_thousand_bytes() {
+        let long = cut(&format!("a\nb {}", "ä".repeat(2000)));
+        assert!(long.len() <= VERDICT_BYTES && long.starts_with("a b ä") && long.ends_with("..."));
+    }
+}
