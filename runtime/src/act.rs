@@ -17,7 +17,9 @@ use tokio::{
 use crate::{
     cluster::{Cluster, FIELD_MANAGER, Failure, Halt, Mode, Precondition, lock},
     journal::{Before, Entries, Entry, Ledger, PreImage, Trouble},
-    object::{FieldPath, Kind, ObjectRef, is_going, resource_version, shown_time, text, uid, without_server_fields},
+    object::{
+        FieldPath, Kind, ObjectRef, is_going, resource_version, shown_time, text, uid, without_server_fields,
+    },
     plan::{Action, Chain, Check, Field, Finding, Move, Owner, Progress, Removal, Test, Wait, shown},
     watch::{Scope, View, Watches},
 };
@@ -561,13 +563,19 @@ impl Actor {
     async fn must_exist(&self, object: &ObjectRef) -> Result<Value, Broken> {
         match self.cluster.get(object).await? {
             Some(live) if !is_going(&live) => Ok(live),
-            _ => {
-                Err(Broken::InTheWay(Finding::skip(object.clone(), "was deleted by somebody else in the meantime")))
-            }
+            _ => Err(Broken::InTheWay(Finding::skip(
+                object.clone(),
+                "was deleted by somebody else in the meantime",
+            ))),
         }
     }
 
-    async fn journal_changed_fields(&self, step: &Move, wanted: &[Field], live: &Value) -> Result<(), Broken> {
+    async fn journal_changed_fields(
+        &self,
+        step: &Move,
+        wanted: &[Field],
+        live: &Value,
+    ) -> Result<(), Broken> {
         let now: Vec<Field> = wanted
             .iter()
             .map(|field| Field { path: field.path.clone(), value: field.path.get(live).cloned() })
@@ -599,7 +607,12 @@ impl Actor {
     }
 
     /// Waits until the object with this uid is gone.
-    pub(crate) async fn until_gone(&self, object: &ObjectRef, gone: &str, within: Duration) -> Result<(), Broken> {
+    pub(crate) async fn until_gone(
+        &self,
+        object: &ObjectRef,
+        gone: &str,
+        within: Duration,
+    ) -> Result<(), Broken> {
         let gone = gone.to_owned();
         let watched = object.clone();
         let check = move |view: &View<'_>| match view.get(&watched) {

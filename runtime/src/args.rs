@@ -157,6 +157,8 @@ mod tests {
     #[test]
     fn an_exclusion_names_a_kind_and_a_name() {
         assert!(object_name("Application/a").is_ok() && object_name("Deployment/ns/a").is_ok());
-        assert!(object_name("a").is_err() && object_name("Kind//a").is_err() && object_name("a/b/c/d").is_err());
+        assert!(
+            object_name("a").is_err() && object_name("Kind//a").is_err() && object_name("a/b/c/d").is_err()
+        );
     }
 }

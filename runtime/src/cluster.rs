@@ -136,9 +136,11 @@ impl Answer {
             let message = String::from_utf8_lossy(body).trim().chars().take(200).collect();
             return Self { code, message, retry_after, ..Self::default() };
         };
-        let text = |pointer: &str| status.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text =
+            |pointer: &str| status.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let causes = status.pointer("/details/causes").and_then(Value::as_array);
-        let hinted = status.pointer("/details/retryAfterSeconds").and_then(Value::as_u64).map(Duration::from_secs);
+        let hinted =
+            status.pointer("/details/retryAfterSeconds").and_then(Value::as_u64).map(Duration::from_secs);
         Self {
             code,
             reason: text("/reason"),
@@ -223,8 +225,9 @@ impl Access {
                 .with_context(|| format!("the kubeconfig {} does not describe a cluster", path.display()));
         }
         if self.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-            return Config::incluster()
-                .context("in a pod, but without a usable service account token: is automountServiceAccountToken off?");
+            return Config::incluster().context(
+                "in a pod, but without a usable service account token: is automountServiceAccountToken off?",
+            );
         }
         Config::from_kubeconfig(&options)
             .await
@@ -535,7 +538,12 @@ impl Cluster {
     }
 
     /// One try that passes by gate, slots and retries: the lock's own calls must get through when others may not.
-    pub(crate) async fn unguarded(&self, method: Method, path: String, body: Option<&Value>) -> Result<Value, Missed> {
+    pub(crate) async fn unguarded(
+        &self,
+        method: Method,
+        path: String,
+        body: Option<&Value>,
+    ) -> Result<Value, Missed> {
         let mut call = Call::new(method, path).with("timeout", timeout_text());
         call.body = body;
         self.send(&call).await
@@ -718,7 +726,9 @@ mod tests {
     #[test]
     fn a_404_that_does_not_name_the_object_is_not_an_answer_about_it() {
         let refused = |body| Failure::Refused { call: "GET /x".into(), answer: answer(404, body) };
-        assert!(refused(r#"{"reason":"NotFound","details":{"name":"a","kind":"configmaps"}}"#).is_not_found("a"));
+        assert!(
+            refused(r#"{"reason":"NotFound","details":{"name":"a","kind":"configmaps"}}"#).is_not_found("a")
+        );
         let api_gone = refused("404 page not found");
         assert!(!api_gone.is_not_found("a") && api_gone.is_not_served());
     }

@@ -163,7 +163,8 @@ async fn ask(actor: &Actor, step: &Move, entries: &Entries) -> Result<Server, Fa
         }
         (Action::Delete(_) | Action::Recreate(_), _) => {
             let known = entries.find(step).is_some();
-            let why = if known { "it is gone and will be made from the journal" } else { "it is going already" };
+            let why =
+                if known { "it is gone and will be made from the journal" } else { "it is going already" };
             return Ok(Server::NotTried(why.to_owned()));
         }
         (Action::Patch { .. } | Action::Scale { .. } | Action::Advance { .. }, Some(live)) => {
@@ -194,7 +195,11 @@ fn diff(step: &Move) -> Vec<String> {
         Action::Recreate(_) => vec![format!("- {}", step.object), format!("+ {} (as it is)", step.object)],
         Action::Patch { .. } | Action::Scale { .. } | Action::Advance { .. } => {
             let live = step.live.as_deref().unwrap_or(&Value::Null);
-            step.action.fields().iter().map(|field| format!("~ {}", describe(std::slice::from_ref(field), live))).collect()
+            step.action
+                .fields()
+                .iter()
+                .map(|field| format!("~ {}", describe(std::slice::from_ref(field), live)))
+                .collect()
         }
         Action::Wait(wait) => vec![format!("  until {} (at most {})", wait.what, shown_time(wait.within))],
     }

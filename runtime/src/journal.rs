@@ -467,10 +467,8 @@ impl Ledger {
         for name in names {
             let object = kinds::SECRET.object(&self.home, name);
             if let Some(found) = self.cluster.get(&object).await? {
-                let precondition = crate::cluster::Precondition {
-                    uid: uid(&found).to_owned(),
-                    resource_version: None,
-                };
+                let precondition =
+                    crate::cluster::Precondition { uid: uid(&found).to_owned(), resource_version: None };
                 let background = crate::plan::Propagation::Background;
                 match self.cluster.delete(&object, &precondition, background, Mode::Real).await {
                     Err(failure) if !failure.is_not_found(&object.name) => return Err(failure),
@@ -555,7 +553,8 @@ fn secret(object: &ObjectRef, key: &str, bytes: &[u8]) -> Value {
 
 fn data(secret: &Value, key: &str) -> anyhow::Result<Vec<u8>> {
     let value = secret.pointer(&format!("/data/{key}")).with_context(|| format!("has no data.{key}"))?;
-    let bytes: ByteString = serde_json::from_value(value.clone()).context("holds something else than a journal")?;
+    let bytes: ByteString =
+        serde_json::from_value(value.clone()).context("holds something else than a journal")?;
     Ok(bytes.0)
 }
 
@@ -578,7 +577,9 @@ fn parse_chunk(secret: &Value, chunk: &Chunk) -> anyhow::Result<Vec<Entry>> {
         bail!("is not what was written: its hash differs from the one in the journal's head");
     }
     let text = std::io::read_to_string(GzDecoder::new(bytes.as_slice())).context("cannot be unpacked")?;
-    text.lines().map(|line| serde_json::from_str(line).context("holds an entry that is not readable")).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).context("holds an entry that is not readable"))
+        .collect()
 }
 
 /// Packs entries into chunks, each with its number of entries.
@@ -620,7 +621,8 @@ mod tests {
 
     fn entry(name: &str, live: &Value) -> Entry {
         let object = kinds::CONFIG_MAP.object("ns", name);
-        let item = crate::plan::Item { object: object.clone(), live: Some(Arc::new(live.clone())), before: None };
+        let item =
+            crate::plan::Item { object: object.clone(), live: Some(Arc::new(live.clone())), before: None };
         let step = Move::delete(&item, Removal::within(std::time::Duration::from_secs(1)));
         Entry::of(0, &Chain::new(object, Vec::new()), 0, &step)
     }
@@ -648,9 +650,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_one_chunk_goes_into_several() {
-        let noise = |seed: usize| -> String {
-            (0..60).map(|n| hash(format!("{seed}.{n}").as_bytes())).collect()
-        };
+        let noise =
+            |seed: usize| -> String { (0..60).map(|n| hash(format!("{seed}.{n}").as_bytes())).collect() };
         let entries: Vec<Entry> =
             (0..900).map(|n| entry(&format!("c{n}"), &config_map("c", &noise(n)))).collect();
         let packed = pack(&entries).unwrap();
@@ -690,7 +691,8 @@ mod tests {
     #[test]
     fn the_origin_of_an_object_is_how_it_was_before_the_first_entry() {
         let object = kinds::CONFIG_MAP.object("ns", "a");
-        let entries = Entries::new(vec![entry("a", &config_map("a", "first")), entry("a", &config_map("a", "later"))]);
+        let entries =
+            Entries::new(vec![entry("a", &config_map("a", "first")), entry("a", &config_map("a", "later"))]);
         let origin = entries.origin(&object, None).unwrap();
         assert_eq!(origin["data"]["k"], "first");
         assert_eq!(origin["metadata"]["uid"], "u1");

@@ -91,7 +91,9 @@ impl std::fmt::Display for Holder {
 }
 
 fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned()).unwrap_or_default()
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|name| name.trim().to_owned())
+        .unwrap_or_default()
 }
 
 /// The start time of a process, field 22 of its stat; the name in field 2 may hold blanks and parentheses.
@@ -197,7 +199,12 @@ pub async fn refuse_second_home(cluster: &Cluster, meta: &Meta, home: &str) -> R
 
 impl Lock {
     /// Takes the lock, waiting until `until` for a live holder.
-    pub async fn take(cluster: &Arc<Cluster>, meta: &Meta, home: &str, until: Instant) -> Result<Self, NotLocked> {
+    pub async fn take(
+        cluster: &Arc<Cluster>,
+        meta: &Meta,
+        home: &str,
+        until: Instant,
+    ) -> Result<Self, NotLocked> {
         let object = lease(meta.family, home);
         let me = Holder::me();
         let mut unchanged: Option<(String, Instant)> = None;
@@ -224,7 +231,9 @@ impl Lock {
                     Ok(_) => {
                         let from_the_dead = holder.as_ref().is_some_and(|holder| *holder != me);
                         if let (true, Some(holder)) = (from_the_dead, &holder) {
-                            log::warn!("took the lock over from {holder}, which has ended without releasing it");
+                            log::warn!(
+                                "took the lock over from {holder}, which has ended without releasing it"
+                            );
                         }
                         let renewal =
                             tokio::spawn(renew(cluster.clone(), object.clone(), meta.family, me.to_string()));
@@ -332,7 +341,12 @@ fn lasting(answer: &Answer, forbidden: &mut Option<Instant>) -> bool {
 
 /// A Lease call with retries of its own: the lock must get through when other calls may not, and its failure is not
 /// a failure of the step.
-async fn once(cluster: &Cluster, method: Method, path: String, body: Option<&Value>) -> Result<Value, Failure> {
+async fn once(
+    cluster: &Cluster,
+    method: Method,
+    path: String,
+    body: Option<&Value>,
+) -> Result<Value, Failure> {
     let call = format!("{method} {path}");
     let mut forbidden = None;
     let mut tries = 0;
@@ -427,7 +441,10 @@ mod tests {
         let object = lease("f", "ns");
         let found = json!({"spec": {"holderIdentity": "a", "acquireTime": "then", "leaseTransitions": 3}});
         let renewal = body(&object, "f", "a", Some(&found));
-        assert_eq!((&renewal["spec"]["acquireTime"], &renewal["spec"]["leaseTransitions"]), (&json!("then"), &json!(3)));
+        assert_eq!(
+            (&renewal["spec"]["acquireTime"], &renewal["spec"]["leaseTransitions"]),
+            (&json!("then"), &json!(3))
+        );
         let takeover = body(&object, "f", "b", Some(&found));
         assert_eq!(takeover["spec"]["leaseTransitions"], 4);
         assert_ne!(takeover["spec"]["acquireTime"], "then");

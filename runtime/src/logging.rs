@@ -60,8 +60,11 @@ impl Meter {
         #[allow(clippy::cast_precision_loss)] // A rate for people.
         let rate = done as f64 / self.begun.elapsed().as_secs_f64().max(0.001);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let waits =
-            if waiting.is_empty() { String::new() } else { format!(", waiting for {}{more}", waiting.join("; ")) };
+        let waits = if waiting.is_empty() {
+            String::new()
+        } else {
+            format!(", waiting for {}{more}", waiting.join("; "))
+        };
         if self.bar.is_hidden() {
             log::info!("progress: {done} of {total} chains, {rate:.0}/s{waits}");
         } else {

@@ -65,7 +65,11 @@ impl Kind {
     /// `apiVersion` as written in manifests.
     #[must_use]
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// The path under which this version of the API is served.
@@ -90,7 +94,11 @@ impl Kind {
     /// The name under which people and RBAC know the resource, such as `httpsources.sources.kyma-project.io`.
     #[must_use]
     pub fn resource(&self) -> String {
-        if self.group.is_empty() { self.plural.to_string() } else { format!("{}.{}", self.plural, self.group) }
+        if self.group.is_empty() {
+            self.plural.to_string()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
     }
 
     /// Refers to an object of this kind in a namespace.
@@ -110,7 +118,11 @@ impl Kind {
     pub fn object_of(&self, object: &Value) -> ObjectRef {
         ObjectRef {
             kind: self.clone(),
-            namespace: if self.namespaced { text(object, "/metadata/namespace").map(str::to_owned) } else { None },
+            namespace: if self.namespaced {
+                text(object, "/metadata/namespace").map(str::to_owned)
+            } else {
+                None
+            },
             name: text(object, "/metadata/name").unwrap_or_default().to_owned(),
         }
     }
@@ -432,9 +444,27 @@ pub fn holds(found: &Value, wanted: &Value) -> bool {
             wanted.iter().all(|(key, value)| found.get(key).is_some_and(|found| holds(found, value)))
         }
         (Value::Array(found), Value::Array(wanted)) => {
-            found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| holds(found, wanted))
+            found.len() == wanted.len()
+                && found.iter().zip(wanted).all(|(found, wanted)| holds(found, wanted))
         }
         (found, wanted) => found == wanted,
+    }
+}
+
+/// Who puts an object back as it was, by the marks that GitOps tools leave. Changing such an object is a change
+/// against somebody: it must be said.
+#[must_use]
+pub fn kept_by(object: &Value) -> Option<&'static str> {
+    let label =
+        |key: &str| object.pointer("/metadata/labels").is_some_and(|labels| labels.get(key).is_some());
+    let annotation =
+        |key: &str| object.pointer("/metadata/annotations").is_some_and(|notes| notes.get(key).is_some());
+    if annotation("argocd.argoproj.io/tracking-id") || label("argocd.argoproj.io/instance") {
+        Some("Argo CD")
+    } else if label("kustomize.toolkit.fluxcd.io/name") || label("helm.toolkit.fluxcd.io/name") {
+        Some("Flux")
+    } else {
+        None
     }
 }
 
@@ -461,7 +491,10 @@ mod tests {
         let mut kyma = json!({"spec": {"modules": [{"name": "keda"}]}});
         let channel = FieldPath::dotted("spec.modules").item("name", "istio").key("channel");
         channel.set(&mut kyma, Some("fast".into()));
-        assert_eq!(kyma, json!({"spec": {"modules": [{"name": "keda"}, {"name": "istio", "channel": "fast"}]}}));
+        assert_eq!(
+            kyma,
+            json!({"spec": {"modules": [{"name": "keda"}, {"name": "istio", "channel": "fast"}]}})
+        );
         assert_eq!(channel.get(&kyma), Some(&json!("fast")));
         FieldPath::dotted("spec.modules").item("name", "istio").set(&mut kyma, None);
         assert_eq!(kyma, json!({"spec": {"modules": [{"name": "keda"}]}}));
@@ -485,7 +518,9 @@ mod tests {
     fn an_exclusion_matches_by_kind_or_resource_with_or_without_namespace() {
         let source = Kind::namespaced("g", "v1", "HTTPSource", "httpsources").object("ns", "a");
         assert!(source.is_named("HTTPSource/a") && source.is_named("httpsources/ns/a"));
-        assert!(!source.is_named("HTTPSource/other/a") && !source.is_named("Channel/a") && !source.is_named("a"));
+        assert!(
+            !source.is_named("HTTPSource/other/a") && !source.is_named("Channel/a") && !source.is_named("a")
+        );
     }
 
     #[test]

@@ -532,7 +532,8 @@ impl Plan {
         });
         left_out.sort();
         left_out.dedup();
-        self.findings.extend(left_out.into_iter().map(|object| Finding::skip(object, "left out by --exclude")));
+        self.findings
+            .extend(left_out.into_iter().map(|object| Finding::skip(object, "left out by --exclude")));
     }
 
     /// What is wrong with the plan itself, not with the cluster: a mistake of the step's author.
@@ -556,7 +557,9 @@ impl Plan {
             let mut twice: Vec<String> = written
                 .into_iter()
                 .filter(|(_, times)| *times > 1)
-                .map(|((object, what), times)| format!("{object}: {what} is written {times} times in one phase"))
+                .map(|((object, what), times)| {
+                    format!("{object}: {what} is written {times} times in one phase")
+                })
                 .collect();
             twice.sort();
             mistakes.extend(twice);
@@ -633,8 +636,7 @@ mod tests {
 
     #[test]
     fn writing_a_field_twice_in_one_phase_is_a_mistake_but_not_in_two_phases() {
-        let chain =
-            |value: &str| Chain::new(item("a").object, vec![Move::patch(&item("a"), label(value))]);
+        let chain = |value: &str| Chain::new(item("a").object, vec![Move::patch(&item("a"), label(value))]);
         let twice = Plan { phases: vec![vec![chain("1"), chain("2")]], ..Plan::default() };
         assert_eq!(twice.mistakes().len(), 1);
         let after_each_other = Plan { phases: vec![vec![chain("1")], vec![chain("2")]], ..Plan::default() };
@@ -654,7 +656,10 @@ mod tests {
     #[test]
     fn an_excluded_object_takes_its_chain_and_its_refusal_with_it() {
         let mut plan = Plan {
-            phases: vec![vec![Chain::new(item("a").object, Vec::new()), Chain::new(item("b").object, Vec::new())]],
+            phases: vec![vec![
+                Chain::new(item("a").object, Vec::new()),
+                Chain::new(item("b").object, Vec::new()),
+            ]],
             findings: vec![Finding::refuse(item("a").object, "bad name")],
             ..Plan::default()
         };

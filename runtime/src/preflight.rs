@@ -164,19 +164,45 @@ async fn discover(cluster: &Cluster, path: &str) -> Result<Option<Value>, Failur
 }
 
 /// Finds a kind by what an owner reference says of it.
-pub(crate) async fn find_kind(cluster: &Cluster, api_version: &str, kind: &str) -> Result<Option<Kind>, Failure> {
+pub(crate) async fn find_kind(
+    cluster: &Cluster,
+    api_version: &str,
+    kind: &str,
+) -> Result<Option<Kind>, Failure> {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
     let Some(list) = discover(cluster, &path).await? else { return Ok(None) };
     let resources = list.get("resources").and_then(Value::as_array);
     let found = resources.into_iter().flatten().find(|resource| {
-        text(resource, "/kind") == Some(kind) && text(resource, "/name").is_some_and(|name| !name.contains('/'))
+        text(resource, "/kind") == Some(kind)
+            && text(resource, "/name").is_some_and(|name| !name.contains('/'))
     });
     Ok(found.map(|resource| Kind {
         group: group.to_owned().into(),
         version: version.to_owned().into(),
         kind: kind.to_owned().into(),
         plural: text(resource, "/name").unwrap_or_default().to_owned().into(),
+        namespaced: resource.get("namespaced") == Some(&Value::Bool(true)),
+    }))
+}
+
+/// Finds a resource by plural and group, in the version that the server prefers.
+pub(crate) async fn find_resource(
+    cluster: &Cluster,
+    plural: &str,
+    group: &str,
+) -> Result<Option<Kind>, Failure> {
+    let Some(served) = discover(cluster, &format!("/apis/{group}")).await? else { return Ok(None) };
+    let preferred = text(&served, "/preferredVersion/groupVersion").unwrap_or_default().to_owned();
+    let Some(list) = discover(cluster, &format!("/apis/{preferred}")).await? else { return Ok(None) };
+    let resources = list.get("resources").and_then(Value::as_array);
+    let found = resources.into_iter().flatten().find(|resource| text(resource, "/name") == Some(plural));
+    let version = preferred.rsplit('/').next().unwrap_or_default().to_owned();
+    Ok(found.map(|resource| Kind {
+        group: group.to_owned().into(),
+        version: version.into(),
+        kind: text(resource, "/kind").unwrap_or_default().to_owned().into(),
+        plural: plural.to_owned().into(),
         namespaced: resource.get("namespaced") == Some(&Value::Bool(true)),
     }))
 }
@@ -215,12 +241,15 @@ async fn forbidden(cluster: &Cluster, rules: &[Rule]) -> Result<Vec<Finding>, Fa
 }
 
 fn refusal(rule: &Rule, verb: &str) -> String {
-    let resource =
-        if rule.group.is_empty() { rule.resource.clone() } else { format!("{}.{}", rule.resource, rule.group) };
-    let place = rule.namespace.as_ref().map_or_else(
-        || "in the whole cluster".to_owned(),
-        |namespace| format!("in namespace {namespace}"),
-    );
+    let resource = if rule.group.is_empty() {
+        rule.resource.clone()
+    } else {
+        format!("{}.{}", rule.resource, rule.group)
+    };
+    let place = rule
+        .namespace
+        .as_ref()
+        .map_or_else(|| "in the whole cluster".to_owned(), |namespace| format!("in namespace {namespace}"));
     let name = rule.names.first().map(|name| format!(" '{name}'")).unwrap_or_default();
     format!(
         "the step's account may not {verb} {resource}{name} {place}: the chart's RBAC gives it this right; \

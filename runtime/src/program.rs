@@ -46,9 +46,9 @@ pub fn step_main<S: Step>() -> ExitCode {
 fn step_main_with<S: Step>(words: Vec<OsString>) -> ExitCode {
     let command = Command::new(S::META.name).version(env!("CARGO_PKG_VERSION")).about(S::META.purpose);
     let command = S::Args::augment_args(Common::augment_args(command));
-    let parsed = command.try_get_matches_from(words).and_then(|matches| {
-        Ok((Common::from_arg_matches(&matches)?, S::Args::from_arg_matches(&matches)?))
-    });
+    let parsed = command
+        .try_get_matches_from(words)
+        .and_then(|matches| Ok((Common::from_arg_matches(&matches)?, S::Args::from_arg_matches(&matches)?)));
     let (common, own) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => return usage(&error),

@@ -134,12 +134,17 @@ impl Report {
     pub fn summary(&self) -> String {
         let mut text = format!("{}\n\n", self.verdict);
         // Writing to a String cannot fail.
-        let mut line = |label: &str, value: &str| drop(writeln!(text, "{label:<10}{value}"));
+        let mut line = |label: &str, value: &str| {
+            let _ = writeln!(text, "{label:<10}{value}");
+        };
         line("step", &format!("{} (family {})", self.step, self.family));
         line("release", &format!("{} in namespace {}", self.release, self.namespace));
         line("run", &self.run);
         line("result", &format!("{} (exit code {})", self.result.word(), self.result.exit_code()));
-        line("time", &format!("{} to {}, {:.1} s, {} calls", self.started, self.finished, self.seconds, self.calls));
+        line(
+            "time",
+            &format!("{} to {}, {:.1} s, {} calls", self.started, self.finished, self.seconds, self.calls),
+        );
         let versions: Vec<String> = self.versions.iter().map(|(what, is)| format!("{what} {is}")).collect();
         line("versions", &versions.join(", "));
         for (what, count) in &self.counts {
@@ -222,7 +227,8 @@ pub fn done_record(config_map: &Value) -> HashMap<String, String> {
 }
 
 fn unpacked(config_map: &Value, key: &str) -> Option<String> {
-    let bytes: ByteString = serde_json::from_value(config_map.pointer(&format!("/binaryData/{key}"))?.clone()).ok()?;
+    let bytes: ByteString =
+        serde_json::from_value(config_map.pointer(&format!("/binaryData/{key}"))?.clone()).ok()?;
     std::io::read_to_string(GzDecoder::new(bytes.0.as_slice())).ok()
 }
 
@@ -334,7 +340,10 @@ pub async fn publish(
 
 fn capitalised(word: &str) -> String {
     let mut letters = word.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters.flat_map(char::to_lowercase)).collect()).unwrap_or_default()
+    letters
+        .next()
+        .map(|first| first.to_uppercase().chain(letters.flat_map(char::to_lowercase)).collect())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -361,7 +370,12 @@ mod tests {
     }
 
     fn outcome(n: usize) -> Outcome {
-        Outcome { object: format!("ConfigMap/ns/{n}"), what: "created".into(), detail: String::new(), at: "t".into() }
+        Outcome {
+            object: format!("ConfigMap/ns/{n}"),
+            what: "created".into(),
+            detail: String::new(),
+            at: "t".into(),
+        }
     }
 
     #[test]

@@ -67,7 +67,9 @@ fn refused(failure: Failure) -> Stop {
 fn journal_refused(trouble: Trouble) -> Stop {
     match trouble {
         Trouble::Call(failure) => refused(failure),
-        Trouble::Unusable(error) => Ending::new(Ended::Refused, format!("nothing was written: {error:#}")).into(),
+        Trouble::Unusable(error) => {
+            Ending::new(Ended::Refused, format!("nothing was written: {error:#}")).into()
+        }
     }
 }
 
@@ -78,7 +80,8 @@ pub async fn run<S: Step>(common: &Common, own: &S::Args) -> Ending {
         Ok(client) => client,
         Err(error) => return Ending::new(Ended::Usage, format!("{error:#}")),
     };
-    let cluster = Arc::new(Cluster::new(client, usize::from(common.concurrency), begun.at + S::META.deadline));
+    let cluster =
+        Arc::new(Cluster::new(client, usize::from(common.concurrency), begun.at + S::META.deadline));
     if let Err(error) = stop_on_sigterm(cluster.clone()) {
         return Ending::new(Ended::Stopped, format!("cannot listen for SIGTERM: {error}"));
     }
@@ -177,10 +180,10 @@ impl<S: Step> Run<'_, S> {
             self.cluster.set_deadline(start + deadline);
             let object = kinds::JOB.object(self.common.namespace(), name);
             if let Some(job) = self.cluster.get(&object).await.map_err(refused)? {
-                let started = text(&job, "/status/startTime").and_then(|time| time.parse::<jiff::Timestamp>().ok());
-                let ago = started.and_then(|time| {
-                    Duration::try_from(jiff::Timestamp::now().duration_since(time)).ok()
-                });
+                let started =
+                    text(&job, "/status/startTime").and_then(|time| time.parse::<jiff::Timestamp>().ok());
+                let ago = started
+                    .and_then(|time| Duration::try_from(jiff::Timestamp::now().duration_since(time)).ok());
                 start = ago.and_then(|ago| start.checked_sub(ago)).unwrap_or(start);
                 self.job = Some((object, uid(&job).to_owned()));
             }
@@ -339,7 +342,9 @@ impl<S: Step> Run<'_, S> {
                 self.refuse_beside(&migration.others_open)?;
                 if let Err(stop) = self.journal(migration, &plan, &entries, journalled).await {
                     return match stop {
-                        Stop::Ending(ending) if journalled => self.fail(migration, no_return, ending.verdict).await,
+                        Stop::Ending(ending) if journalled => {
+                            self.fail(migration, no_return, ending.verdict).await
+                        }
                         stop => Err(stop),
                     };
                 }
@@ -368,7 +373,14 @@ impl<S: Step> Run<'_, S> {
     async fn decide(&mut self, migration: &Migration, first: bool) -> Result<(Plan, Arc<Entries>), Stop> {
         let entries = migration.actor.entries().await;
         let done = self.done_record().await?;
-        let reader = Reader::new(self.cluster.clone(), entries.clone(), migration.unserved.clone(), done);
+        let reader = Reader::new(
+            self.cluster.clone(),
+            entries.clone(),
+            migration.unserved.clone(),
+            done,
+            self.home.clone(),
+            Self::META.name,
+        );
         let snapshot = S::snapshot(self.own, &reader).await.map_err(refused)?;
         let mut plan = S::plan(self.own, &snapshot);
         plan.exclude(&self.common.exclude);
@@ -474,12 +486,17 @@ impl<S: Step> Run<'_, S> {
         if plan.point_of_no_return.is_empty() {
             return Ok(Acted::Done);
         }
-        if !no_return && plan.point_of_no_return.iter().flat_map(|chain| &chain.moves).any(crate::plan::Move::writes) {
+        if !no_return
+            && plan.point_of_no_return.iter().flat_map(|chain| &chain.moves).any(crate::plan::Move::writes)
+        {
             let mut ledger = migration.ledger.lock().await;
             if let Err(failure) = ledger.change(|journal| journal.no_return = true).await {
                 return match failure {
                     Failure::Halted(halt) => Err(Stop::Halt(halt)),
-                    failure => Ok(Acted::Failed(vec![(kinds::SECRET.object(&self.home, crate::journal::head_name(Self::META.name)), failure.to_string())])),
+                    failure => Ok(Acted::Failed(vec![(
+                        kinds::SECRET.object(&self.home, crate::journal::head_name(Self::META.name)),
+                        failure.to_string(),
+                    )])),
                 };
             }
             log::info!("past the point of no return: from here the step only goes forward");
@@ -524,7 +541,8 @@ impl<S: Step> Run<'_, S> {
         let counts = report::count(&self.outcomes);
         let ending = if self.outcomes.is_empty() {
             let looked = self.finished_subjects.len();
-            let looked = if looked == 0 { String::new() } else { format!("; {looked} objects are as wanted") };
+            let looked =
+                if looked == 0 { String::new() } else { format!("; {looked} objects are as wanted") };
             Ending::new(Ended::NothingToDo, format!("nothing to do{looked}"))
         } else {
             Ending::new(Ended::Done, format!("done: {}", report::counted(&counts)))
@@ -533,14 +551,17 @@ impl<S: Step> Run<'_, S> {
             // The done record must be there before the journal is closed: afterwards nothing else remembers.
             if Self::META.keeps_done_record {
                 let report = self.report(&ending);
-                let written = report::write(&self.cluster, &self.home, &report, &self.outcomes, &self.finished_subjects);
+                let written = report::write(
+                    &self.cluster,
+                    &self.home,
+                    &report,
+                    &self.outcomes,
+                    &self.finished_subjects,
+                );
                 written.await.map_err(Self::must_run_again)?;
             }
             let mut ledger = migration.ledger.lock().await;
-            ledger
-                .change(|journal| journal.status = Status::Done)
-                .await
-                .map_err(Self::must_run_again)?;
+            ledger.change(|journal| journal.status = Status::Done).await.map_err(Self::must_run_again)?;
         }
         Ok(ending)
     }
@@ -576,7 +597,9 @@ impl<S: Step> Run<'_, S> {
             self.outcomes = migration.actor.outcomes();
             return Ok(Ending::new(
                 Ended::Unfinished,
-                format!("unfinished, past the point of no return: {why}. Run the step again when the cause is gone"),
+                format!(
+                    "unfinished, past the point of no return: {why}. Run the step again when the cause is gone"
+                ),
             ));
         }
         self.undo(migration, why).await
@@ -590,7 +613,11 @@ impl<S: Step> Run<'_, S> {
             if let Err(failure) = ledger.change(|journal| journal.status = Status::Undoing).await {
                 return match failure {
                     Failure::Halted(halt) => Err(Stop::Halt(halt)),
-                    failure => Ok(self.not_restored(migration, &why, &format!("the journal could not be marked: {failure}"))),
+                    failure => Ok(self.not_restored(
+                        migration,
+                        &why,
+                        &format!("the journal could not be marked: {failure}"),
+                    )),
                 };
             }
         }
@@ -644,10 +671,7 @@ impl<S: Step> Run<'_, S> {
         }
         if journalled {
             let mut ledger = migration.ledger.lock().await;
-            ledger
-                .change(|journal| journal.status = Status::Done)
-                .await
-                .map_err(Self::must_run_again)?;
+            ledger.change(|journal| journal.status = Status::Done).await.map_err(Self::must_run_again)?;
         }
         let kept: HashSet<&ObjectRef> = self.finished_subjects.iter().collect();
         Ok(Ending::new(
@@ -676,10 +700,16 @@ impl<S: Step> Run<'_, S> {
         if refused > 0 {
             return Ok(Ending::new(
                 Ended::Refused,
-                format!("dry run, nothing was written: the server would refuse {refused} of {} moves", shown.writes()),
+                format!(
+                    "dry run, nothing was written: the server would refuse {refused} of {} moves",
+                    shown.writes()
+                ),
             ));
         }
-        Ok(Ending::new(Ended::Done, format!("dry run, nothing was written: {} moves planned", shown.writes())))
+        Ok(Ending::new(
+            Ended::Done,
+            format!("dry run, nothing was written: {} moves planned", shown.writes()),
+        ))
     }
 
     fn report(&self, ending: &Ending) -> Report {
@@ -722,7 +752,8 @@ impl<S: Step> Run<'_, S> {
         let outcomes = std::mem::take(&mut self.outcomes);
         let written = report::write(&self.cluster, &self.home, &report, &outcomes, done).await;
         logged("the report could not be written", written);
-        let (regarding, uid) = self.job.take().unwrap_or_else(|| (lock::lease(Self::META.family, &self.home), String::new()));
+        let (regarding, uid) =
+            self.job.take().unwrap_or_else(|| (lock::lease(Self::META.family, &self.home), String::new()));
         let published = report::publish(&self.cluster, &report, &regarding, &uid).await;
         logged("the Event could not be published", published);
         if let Some(lock) = self.lock.take() {
@@ -743,7 +774,10 @@ impl<S: Step> Run<'_, S> {
                 }
                 Ending::new(Ended::Terminated, "told to stop: the next run goes on from here")
             }
-            other => Ending::new(Ended::Stopped, format!("stopped at once: {other}. The next run goes on from here")),
+            other => Ending::new(
+                Ended::Stopped,
+                format!("stopped at once: {other}. The next run goes on from here"),
+            ),
         }
     }
 }
@@ -778,7 +812,8 @@ fn put_back(undone: &Undone) -> String {
 }
 
 fn left(undone: &Undone) -> String {
-    let first: Vec<String> = undone.left.iter().take(3).map(|(object, why)| format!("{object} {why}")).collect();
+    let first: Vec<String> =
+        undone.left.iter().take(3).map(|(object, why)| format!("{object} {why}")).collect();
     let more = undone.left.len().saturating_sub(first.len());
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     format!("{}{more}", first.join("; "))

@@ -5,6 +5,7 @@ use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 use serde_json::Value;
 
 use crate::{
+    act::Outcome,
     args::Common,
     cluster::{Cluster, Failure},
     journal::Entries,
@@ -117,6 +118,8 @@ pub struct Reader {
     entries: Arc<Entries>,
     unserved: Vec<Kind>,
     done: HashMap<String, String>,
+    home: String,
+    step: &'static str,
 }
 
 impl Reader {
@@ -125,8 +128,10 @@ impl Reader {
         entries: Arc<Entries>,
         unserved: Vec<Kind>,
         done: HashMap<String, String>,
+        home: String,
+        step: &'static str,
     ) -> Self {
-        Self { cluster, entries, unserved, done }
+        Self { cluster, entries, unserved, done, home, step }
     }
 
     /// Whether an optional API is there.
@@ -195,6 +200,19 @@ impl Reader {
             })
             .await?;
         Ok(kept)
+    }
+
+    /// Finds a resource by the name that people write, such as `subscriptions.eventing.kyma-project.io`, in the
+    /// version that the server prefers. None if it is not served.
+    pub async fn find_resource(&self, plural: &str, group: &str) -> Result<Option<Kind>, Failure> {
+        crate::preflight::find_resource(&self.cluster, plural, group).await
+    }
+
+    /// What the last run that touched anything did, by object: what has changed since came back by itself.
+    pub async fn touched_before(&self) -> Result<HashMap<String, Outcome>, Failure> {
+        let stored = crate::report::read(&self.cluster, &self.home, self.step).await?;
+        let outcomes = stored.as_ref().map(crate::report::outcomes).unwrap_or_default();
+        Ok(outcomes.into_iter().map(|outcome| (outcome.object.clone(), outcome)).collect())
     }
 
     fn item(&self, object: ObjectRef, live: Option<Arc<Value>>) -> Item {

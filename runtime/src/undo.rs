@@ -85,10 +85,12 @@ async fn pass(actor: &Actor, entries: &Entries, chains: Option<&[ObjectRef]>) ->
 /// Each move once, in the order of the first time it was journalled, with the newest pre-image.
 fn newest(entries: &Entries) -> Vec<(&ObjectRef, Arc<Entry>)> {
     let mut order: Vec<(&ObjectRef, Arc<Entry>)> = Vec::new();
-    let mut places: std::collections::HashMap<(&ObjectRef, &str, String), usize> = std::collections::HashMap::new();
+    let mut places: std::collections::HashMap<(&ObjectRef, &str, String), usize> =
+        std::collections::HashMap::new();
     for entry in entries.all() {
         let fields: Vec<String> = entry.action.fields().iter().map(|field| field.path.to_string()).collect();
-        let place = *places.entry((&entry.object, entry.action.verb(), fields.join(","))).or_insert(order.len());
+        let place =
+            *places.entry((&entry.object, entry.action.verb(), fields.join(","))).or_insert(order.len());
         if place == order.len() {
             order.push((&entry.chain, Arc::new(entry.clone())));
         } else {
@@ -145,7 +147,9 @@ async fn take_back(actor: &Actor, entry: &Entry) -> Result<Back, Broken> {
     }
     match (&entry.action, &entry.before) {
         (Action::Create { body, .. }, _) => unmake(actor, &entry.object, body).await,
-        (Action::Delete(removal), Before::Object(image)) => restore(actor, &entry.object, image, removal, true).await,
+        (Action::Delete(removal), Before::Object(image)) => {
+            restore(actor, &entry.object, image, removal, true).await
+        }
         (Action::Recreate(removal), Before::Object(image)) => {
             restore(actor, &entry.object, image, removal, false).await
         }
@@ -224,7 +228,11 @@ async fn restore(
     if restored {
         let made = actor.revive(object, image, removal).await?;
         trail.saw(object, &made);
-        actor.note(object, "restored", if deleted { "it had been deleted" } else { "it was being recreated" });
+        actor.note(
+            object,
+            "restored",
+            if deleted { "it had been deleted" } else { "it was being recreated" },
+        );
     }
     if let Some(test) = &removal.ready
         && test.holds(Some(&image.with_status()))
@@ -245,7 +253,9 @@ async fn put_back(actor: &Actor, object: &ObjectRef, action: &Action, old: &[Fie
     let wrote = action.fields();
     loop {
         let Some(live) = actor.cluster.get(object).await?.filter(|live| !is_going(live)) else {
-            return Ok(Back::Left("was deleted by somebody else: its old fields cannot be put back".to_owned()));
+            return Ok(Back::Left(
+                "was deleted by somebody else: its old fields cannot be put back".to_owned(),
+            ));
         };
         let is = |fields: &[Field]| fields.iter().all(|field| field.path.get(&live) == field.value.as_ref());
         if is(old) {

@@ -144,7 +144,8 @@ impl Drop for Waiter {
     fn drop(&mut self) {
         for (scope, watched) in &self.watched {
             let mut state = lock(&watched.state);
-            let others = |waiting: &mut Vec<Arc<Notify>>| waiting.retain(|one| !Arc::ptr_eq(one, &self.woken));
+            let others =
+                |waiting: &mut Vec<Arc<Notify>>| waiting.retain(|one| !Arc::ptr_eq(one, &self.woken));
             match scope.name.clone() {
                 None => others(&mut state.by_any),
                 Some(name) => {

@@ -80,7 +80,8 @@ impl Step for CreateMissingSources {
                 Rule::on(&HTTP_SOURCE, integration, &["get", "list", "watch", "create", "delete"]),
                 Rule::on(&CHANNEL, integration, &["list", "watch"]),
                 Rule::on(&ADAPTER, integration, &["list", "watch"]),
-                Rule::on(&kinds::DEPLOYMENT, Some(controller_namespace), &["get"]).named([controller.clone()]),
+                Rule::on(&kinds::DEPLOYMENT, Some(controller_namespace), &["get"])
+                    .named([controller.clone()]),
             ],
         }
     }

@@ -58,7 +58,8 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
         plan.findings.extend(controller_refusal(args, snapshot));
     }
     if ready_already > 0 {
-        plan.findings.push(Finding::note(None, format!("{ready_already} Applications have a source that is Ready")));
+        plan.findings
+            .push(Finding::note(None, format!("{ready_already} Applications have a source that is Ready")));
     }
     plan.phases = vec![chains];
     plan
@@ -91,7 +92,8 @@ fn wait_until_ready(source: ObjectRef, within: Duration) -> Move {
                 CHANNEL_STAYS_LOST,
             );
         }
-        match (ask(&ready(), &seen, view.get(&seen)), ask(&ready(), &channel, channel_now)) {
+        match (ask(&ready(), &seen, view.get(&seen).as_ref()), ask(&ready(), &channel, channel_now.as_ref()))
+        {
             (None, None) => Progress::Done,
             (Some(source), None) => Progress::Pending(source),
             (None, Some(channel)) => Progress::Pending(channel),
@@ -101,8 +103,8 @@ fn wait_until_ready(source: ObjectRef, within: Duration) -> Move {
 }
 
 /// What an object still lacks, with its name.
-fn ask(test: &Test, object: &ObjectRef, found: Option<Value>) -> Option<String> {
-    match test.ask(found.as_ref()) {
+fn ask(test: &Test, object: &ObjectRef, found: Option<&Value>) -> Option<String> {
+    match test.ask(found) {
         Progress::Pending(what) => Some(format!("{object} {what}")),
         _ => None,
     }
@@ -151,7 +153,10 @@ mod tests {
 
     fn snapshot(applications: &[&str]) -> Snapshot {
         Snapshot {
-            applications: applications.iter().map(|&name| (name.to_owned(), Application::default())).collect(),
+            applications: applications
+                .iter()
+                .map(|&name| (name.to_owned(), Application::default()))
+                .collect(),
             controller_available: Some(true),
             ..Snapshot::default()
         }

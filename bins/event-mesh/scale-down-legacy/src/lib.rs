@@ -1,0 +1,162 @@
+//! Scales the workloads of the old event bus to zero.
+//!
+//! **Why.** When every namespace is on the mesh, the bus must not run any more: it would deliver events a second time
+//! as soon as somebody recreated one of its objects. It is not deleted yet, so that the way back stays open.
+//!
+//! **What it changes.** The replicas of the workloads that it is given, through the scale subresource, and waits
+//! until their pods are gone. A `HorizontalPodAutoscaler` pauses by itself while its target has no replicas.
+//!
+//! **Undo** sets the replicas back, where they are still zero.
+//!
+//! **It refuses** while objects exist whose finalizers only these workloads serve: they could never be deleted again.
+//! It refuses a `ReplicaSet` that a Deployment owns, since the Deployment would scale it up again. **It fails** when a
+//! pod is still there at the deadline.
+
+mod plan;
+mod snapshot;
+
+use std::time::Duration;
+
+use belay_runtime::{Common, Failure, Kind, Meta, Needs, ObjectRef, Plan, Reader, Rule, Step, kinds};
+use event_mesh_kinds::{FAMILY, STEPS, SYSTEM_NAMESPACE};
+
+pub use snapshot::Snapshot;
+
+/// What autoscales a workload from outside: it would scale it up again.
+pub(crate) const SCALED_OBJECT: Kind =
+    Kind::namespaced("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects");
+
+/// The step.
+pub struct ScaleDownLegacy;
+
+/// Its flags.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// Workload to scale to zero: a Deployment, StatefulSet or ReplicaSet. May be repeated.
+    #[arg(long = "workload", env = "BELAY_WORKLOADS", value_delimiter = ',', value_parser = workload, required = true,
+          value_name = "KIND/NAMESPACE/NAME")]
+    pub workloads: Vec<ObjectRef>,
+    /// Refuse when a workload does not exist, instead of skipping it.
+    #[arg(long, env = "BELAY_MUST_EXIST")]
+    pub must_exist: bool,
+    /// Refuse while objects of this kind exist anywhere (with this field, where one is given). May be repeated.
+    #[arg(long = "refuse-while", env = "BELAY_REFUSE_WHILE", value_delimiter = ',', value_parser = blocker,
+          value_name = "RESOURCE.GROUP[:FIELD]")]
+    pub refuse_while: Vec<Blocker>,
+}
+
+/// A kind whose objects stand in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocker {
+    /// Resource name, such as `subscriptions`.
+    pub plural: String,
+    /// API group.
+    pub group: String,
+    /// Only objects that have this field.
+    pub field: Option<String>,
+}
+
+fn workload(text: &str) -> Result<ObjectRef, String> {
+    let kinds = [kinds::DEPLOYMENT, kinds::STATEFUL_SET, kinds::REPLICA_SET];
+    match text.split('/').collect::<Vec<_>>()[..] {
+        [kind, namespace, name] if !namespace.is_empty() && !name.is_empty() => kinds
+            .iter()
+            .find(|known| known.kind.eq_ignore_ascii_case(kind))
+            .map(|known| known.object(namespace, name))
+            .ok_or_else(|| {
+                format!("'{kind}' cannot be scaled here: only Deployment, StatefulSet and ReplicaSet can")
+            }),
+        _ => Err(format!("'{text}' does not name a workload: write KIND/NAMESPACE/NAME")),
+    }
+}
+
+fn blocker(text: &str) -> Result<Blocker, String> {
+    let (resource, field) = match text.split_once(':') {
+        Some((resource, field)) => (resource, Some(field.to_owned())),
+        None => (text, None),
+    };
+    match resource.split_once('.') {
+        Some((plural, group))
+            if !plural.is_empty() && group.contains('.') && field.as_deref() != Some("") =>
+        {
+            Ok(Blocker { plural: plural.to_owned(), group: group.to_owned(), field })
+        }
+        _ => Err(format!("'{text}' does not name a resource: write RESOURCE.GROUP or RESOURCE.GROUP:FIELD")),
+    }
+}
+
+impl Step for ScaleDownLegacy {
+    const META: Meta = Meta {
+        name: "scale-down-legacy",
+        family: FAMILY,
+        family_steps: STEPS,
+        purpose: "Scales the workloads of the old event bus to zero and waits until their pods are gone",
+        default_home: SYSTEM_NAMESPACE,
+        deadline: Duration::from_secs(180),
+        undo_reserve: Duration::from_secs(60),
+        keeps_done_record: false,
+    };
+    type Args = Args;
+    type Snapshot = Snapshot;
+
+    fn needs(args: &Args, _: &Common) -> Needs {
+        let mut rules: Vec<Rule> = args
+            .refuse_while
+            .iter()
+            .map(|blocker| Rule {
+                namespace: None,
+                group: blocker.group.clone(),
+                resource: blocker.plural.clone(),
+                names: Vec::new(),
+                verbs: vec!["list"],
+            })
+            .collect();
+        for object in &args.workloads {
+            let namespace = object.namespace.as_deref();
+            let only = [object.name.clone()];
+            rules.extend([
+                Rule::on(&object.kind, namespace, &["list", "watch"]),
+                // patch: only to take our own mark off managedFields, so that the workload's chart owns its replicas.
+                Rule::on(&object.kind, namespace, &["get", "patch"]).named(only.clone()),
+                Rule::on(&object.kind, namespace, &["patch"]).subresource("scale").named(only),
+                Rule::on(&kinds::POD, namespace, &["list", "watch"]),
+                Rule::on(&SCALED_OBJECT, namespace, &["list"]),
+            ]);
+        }
+        Needs { optional: vec![SCALED_OBJECT], rules, ..Needs::default() }
+    }
+
+    async fn snapshot(args: &Args, reader: &Reader) -> Result<Snapshot, Failure> {
+        snapshot::read(args, reader).await
+    }
+
+    fn plan(args: &Args, snapshot: &Snapshot) -> Plan {
+        plan::decide(args, snapshot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workload_is_named_by_kind_namespace_and_name() {
+        assert_eq!(workload("deployment/ns/a").unwrap().to_string(), "Deployment/ns/a");
+        for wrong in ["Deployment/a", "DaemonSet/ns/a", "Deployment//a", ""] {
+            assert!(workload(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_blocker_is_a_resource_with_its_group_and_perhaps_a_field() {
+        let found = blocker("subscriptions.eventing.kyma-project.io:spec.source_id").unwrap();
+        assert_eq!(
+            (found.plural.as_str(), found.group.as_str()),
+            ("subscriptions", "eventing.kyma-project.io")
+        );
+        assert_eq!(found.field.as_deref(), Some("spec.source_id"));
+        for wrong in ["subscriptions", "subscriptions.local", "a.b.c:"] {
+            assert!(blocker(wrong).is_err(), "{wrong}");
+        }
+    }
+}
