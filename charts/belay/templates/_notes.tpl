@@ -1,4 +1,5 @@
 {{/*
+Seconds as Helm's --timeout takes them: 90 is 1m30s.
 Takes: seconds.
 */}}
 {{- define "belay.duration" -}}

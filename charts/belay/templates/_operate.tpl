@@ -24,6 +24,7 @@ Takes: root, family, steps (all of them: what was switched off later must be cle
 {{ end -}}
 
 {{/*
+`belay status` for whoever has only kubectl. Reads, by name, what the family's steps keep in their home.
 Takes: root, settings, family, step, names, environment, executable.
 */}}
 {{- define "belay.status" -}}
@@ -39,11 +40,14 @@ Takes: root, settings, family, step, names, environment, executable.
   (dict "apiGroups" (list "coordination.k8s.io") "resources" (list "leases") "resourceNames" (list (printf "belay-%s" .family)) "verbs" (list "get"))
   (dict "apiGroups" (list "") "resources" (list "secrets") "resourceNames" $heads "verbs" (list "get"))
   (dict "apiGroups" (list "") "resources" (list "configmaps") "resourceNames" $reports "verbs" (list "get")) -}}
+{{- /* Whether the lock's holder is alive. */ -}}
+{{- $namespaced := dict .root.Release.Namespace (list (dict "apiGroups" (list "") "resources" (list "pods") "verbs" (list "get"))) -}}
+{{- $_ := set $namespaced .settings.home (concat (index $namespaced .settings.home | default list) $home) -}}
 {{- $common := merge (dict
   "component" "status" "suffix" $suffix "hook" "pre-install,pre-upgrade" "deletePolicy" "before-hook-creation"
   "account" (include "belay.name" (dict "root" .root "suffix" $suffix))
   "command" (list .executable "status") "backstop" 60 "backoffLimit" 1
-  "rules" (dict "cluster" list "namespaced" (dict .settings.home $home))) . -}}
+  "rules" (dict "cluster" list "namespaced" $namespaced)) . -}}
 {{ include "belay.account" $common }}
 ---
 {{ include "belay.cronJob" $common }}
@@ -73,6 +77,7 @@ Takes: root, settings, family, step, names, environment, executable.
   (dict "apiGroups" $rbac "resources" (list "clusterrolebindings" "clusterroles" "rolebindings" "roles") "verbs" (list "list"))
   (dict "apiGroups" $rbac "resources" (list "clusterrolebindings" "clusterroles" "rolebindings" "roles") "resourceNames" $longNames "verbs" (list "delete")) -}}
 {{- $namespaced := dict .root.Release.Namespace (list
+  (dict "apiGroups" (list "") "resources" (list "pods") "verbs" (list "get"))
   (dict "apiGroups" (list "batch") "resources" (list "cronjobs" "jobs") "verbs" (list "list"))
   (dict "apiGroups" (list "batch") "resources" (list "cronjobs" "jobs") "resourceNames" $shortNames "verbs" (list "delete"))
   (dict "apiGroups" (list "") "resources" (list "serviceaccounts") "verbs" (list "list"))

@@ -120,6 +120,7 @@ Takes: root, steps.
 {{- end -}}
 
 {{/*
+The image, by digest where one is given.
 Takes: settings.
 */}}
 {{- define "belay.image" -}}

@@ -199,11 +199,12 @@ fn names(objects: &[Object], faults: &mut Vec<String>) {
     }
 }
 
-/// Helm waits for Jobs only, so only Jobs must not share a weight.
+/// Helm waits for Jobs only, so only Jobs must not share a weight. Cleanups of different families do not meet.
 fn order(objects: &[Object], faults: &mut Vec<String>) {
     let mut places: BTreeMap<(&str, i64), Object> = BTreeMap::new();
     for object in objects.iter().filter(|object| object.kind() == "Job") {
-        let Some(Hook { events, weight: Some(weight), .. }) = object.hook() else { continue };
+        let Some(Hook { mut events, weight: Some(weight), .. }) = object.hook() else { continue };
+        events.remove("post-delete");
         for event in events {
             if let Some(other) = places.insert((event, weight), *object) {
                 faults.push(format!("{other} and {object} both run at {event} with weight {weight}: Helm would order them by name"));

@@ -8,8 +8,8 @@ use std::{
 use chart_tests::helm::{Helm, shipped};
 use tempfile::TempDir;
 
-/// A chart of tests/charts/data with its dependencies fetched, beside copies of the shipped charts: `helm dependency` writes
-/// into the chart's folder.
+/// A chart of tests/charts/data with its dependencies fetched, beside copies of those: `helm dependency` writes into the
+/// chart's folder.
 pub struct Copy {
     folder: TempDir,
     name: &'static str,
@@ -21,10 +21,11 @@ impl Copy {
         for chart in ["belay", "event-mesh"] {
             copy(&shipped(chart), &folder.path().join(chart));
         }
-        let copied = Self { folder, name };
-        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(name), &copied.chart());
-        helm.run(&["dependency", "update", &copied.chart().to_string_lossy()]).unwrap();
-        copied
+        for chart in ["own-step", "parent"] {
+            copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(chart), &folder.path().join(chart));
+            helm.run(&["dependency", "update", &folder.path().join(chart).to_string_lossy()]).unwrap();
+        }
+        Self { folder, name }
     }
 
     pub fn chart(&self) -> PathBuf {
