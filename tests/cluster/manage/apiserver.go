@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -51,15 +53,16 @@ func endAPIServer(_ context.Context, name string, index int, how syscall.Signal)
 		parts = append([]string{numbered("kube-controller-manager", index)}, parts...)
 	}
 	for _, part := range parts {
-		p, runs := c.recorded(part)
-		if !runs {
-			continue
+		if p, runs := c.recorded(part); runs && p.end(how, 20*time.Second) != nil {
+			if err := p.end(syscall.SIGKILL, 10*time.Second); err != nil {
+				return fmt.Errorf("%s: %w", part, err)
+			}
 		}
-		if p.end(how, 20*time.Second) == nil {
-			continue
+		if how == syscall.SIGKILL {
+			continue // its record stays: `status` shows what has ended without having been stopped
 		}
-		if err := p.end(syscall.SIGKILL, 10*time.Second); err != nil {
-			return fmt.Errorf("%s: %w", part, err)
+		if err := os.Remove(c.path("pids", part)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
 	return nil

@@ -149,6 +149,11 @@ func build(ctx context.Context) (string, error) {
 	if err := checkSpace(cache, 5<<30); err != nil {
 		return "", err
 	}
+	// Nobody else builds now: these are of builds that were killed.
+	leftovers, _ := filepath.Glob(filepath.Join(cache, "bin", ".building-*"))
+	for _, leftover := range leftovers {
+		os.RemoveAll(leftover)
+	}
 	temporary, err := os.MkdirTemp(filepath.Join(cache, "bin"), ".building-")
 	if err != nil {
 		return "", err
@@ -156,7 +161,7 @@ func build(ctx context.Context) (string, error) {
 	defer os.RemoveAll(temporary)
 
 	say("building Kubernetes %s, Helm 3 and Helm 4 from their published modules into %s", kubernetesVersion, bin)
-	say("the first time takes 8 to 10 minutes on two cores and some 4 GB of Go's caches; later less than one, and then nothing")
+	say("the first time takes 8 to 10 minutes on two cores and some 4 GB of Go's caches; later builds about one")
 	started := time.Now()
 	if err := compile(ctx, dir, temporary, started); err != nil {
 		return "", err
@@ -266,13 +271,13 @@ func (p *progress) stop() {
 	close(p.finished)
 }
 
-// now names what is being done, and says it at once when that is not the first thing.
+// now names what is being done.
 func (p *progress) now(phase string) { p.phase.Store(phase) }
 
 func (p *progress) String() string {
 	text := fmt.Sprintf("%5s  %s", time.Since(p.started).Round(time.Second), p.phase.Load())
 	if total := p.total.Load(); total > 0 {
-		return text + fmt.Sprintf(": %d packages compiled (%d in all, fewer if some were compiled before)", p.compiled.Load(), total)
+		return text + fmt.Sprintf(": %d of at most %d packages compiled", p.compiled.Load(), total)
 	}
 	return text + fmt.Sprintf(": %d fetched", p.fetched.Load())
 }

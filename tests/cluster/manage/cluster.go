@@ -271,8 +271,7 @@ func writeFile(path string, data []byte, mode os.FileMode) error {
 // process ends. Locking the folder itself leaves no lock file behind that nobody dares to remove.
 func lockFolder(dir string, how int) (unlock func(), err error) {
 	const patience = 3 * time.Minute
-	deadline := time.Now().Add(patience)
-	told := false
+	started, told := time.Now(), false
 	for {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("cannot make %s: %w", dir, err)
@@ -292,14 +291,14 @@ func lockFolder(dir string, how int) (unlock func(), err error) {
 		if err == nil {
 			continue // the folder was removed, and perhaps made again, while we took the lock
 		}
-		if time.Now().After(deadline) {
+		if time.Since(started) > patience {
 			return nil, fmt.Errorf("another command has been working in %s for %s; wait for it or end it", dir, patience)
 		}
-		if !told {
+		if !told && time.Since(started) > time.Second {
 			say("waiting for another command that works in %s", dir)
 			told = true
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 

@@ -63,6 +63,7 @@ func (c *cluster) tearDown(keepLogs bool) error {
 	if err := c.removeFolder(keepLogs); err != nil {
 		return err
 	}
+	os.Remove(stateRoot()) // only if it was the last one there
 	return restoreMachine()
 }
 

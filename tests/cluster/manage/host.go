@@ -31,6 +31,9 @@ var kernelSettings = []string{
 	"kernel/keys/root_maxbytes",
 }
 
+// machineFolder is one place for all clusters, whatever BELAY_STATE says: the machine is only one.
+const machineFolder = "/run/belay"
+
 // machine is what the first cluster found, and what the last one puts back.
 type machine struct {
 	Settings map[string]string `json:"settings"`
@@ -38,88 +41,89 @@ type machine struct {
 	Made []string `json:"made"`
 }
 
-// prepareMachine records the machine as it is, unless another cluster has done so, and makes what is missing.
-func prepareMachine() error {
-	root := stateRoot()
-	unlock, err := lockFolder(root, syscall.LOCK_EX)
+// prepareMachine records the machine as it is, unless another cluster has done so, and makes what is missing. Until
+// unlock is called, no other cluster can put it back.
+func prepareMachine() (unlock func(), err error) {
+	unlock, err = lockFolder(machineFolder, syscall.LOCK_EX)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer unlock()
-	record := filepath.Join(root, "machine.json")
-	if _, err := os.Stat(record); errors.Is(err, fs.ErrNotExist) {
-		found := machine{Settings: map[string]string{}}
-		for _, name := range kernelSettings {
-			if value, err := os.ReadFile("/proc/sys/" + name); err == nil {
-				found.Settings[name] = strings.TrimSpace(string(value))
-			}
-		}
-		for _, path := range privatePaths {
-			if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-				found.Made = append(found.Made, path)
-			}
-		}
-		data, err := json.MarshalIndent(found, "", "  ")
+	defer func() {
 		if err != nil {
-			return err
+			unlock()
+		}
+	}()
+	record := filepath.Join(machineFolder, "machine.json")
+	if _, err := os.Stat(record); errors.Is(err, fs.ErrNotExist) {
+		data, err := json.MarshalIndent(look(), "", "  ")
+		if err != nil {
+			return nil, err
 		}
 		if err := writeFile(record, append(data, '\n'), 0o644); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for _, path := range privatePaths {
 		if err := os.MkdirAll(path, 0o755); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return unlock, nil
+}
+
+// look takes stock of all that a cluster is going to change.
+func look() machine {
+	found := machine{Settings: map[string]string{}}
+	for _, name := range kernelSettings {
+		if value, err := os.ReadFile("/proc/sys/" + name); err == nil {
+			found.Settings[name] = strings.TrimSpace(string(value))
+		}
+	}
+	for _, path := range privatePaths {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			found.Made = append(found.Made, path)
+		}
+	}
+	return found
 }
 
 // restoreMachine undoes prepareMachine, and what kubelets did to the kernel, when no cluster is left.
 func restoreMachine() error {
-	root := stateRoot()
-	if _, err := os.Stat(root); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	unlock, err := lockFolder(root, syscall.LOCK_EX)
+	unlock, err := lockFolder(machineFolder, syscall.LOCK_EX)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	for _, name := range clusterNames(root) {
-		if _, err := os.Stat(filepath.Join(root, name, "cluster.json")); err == nil {
-			return nil
-		}
-	}
-	// Clusters under another BELAY_STATE still have their mounts on the folders, which removing would detach.
+	defer os.Remove(machineFolder) // only if nothing is left in it
+	// While another cluster has mounts on the folders, removing those would take the mounts away too.
 	if len(keepers()) > 0 {
 		return nil
 	}
-	record := filepath.Join(root, "machine.json")
+	record := filepath.Join(machineFolder, "machine.json")
 	data, err := os.ReadFile(record)
-	if err == nil {
-		var found machine
-		if err := json.Unmarshal(data, &found); err != nil {
-			return fmt.Errorf("%s cannot be read: %w", record, err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var found machine
+	if err := json.Unmarshal(data, &found); err != nil {
+		return fmt.Errorf("%s cannot be read: %w", record, err)
+	}
+	for name, value := range found.Settings {
+		path := "/proc/sys/" + name
+		if now, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(now)) == value {
+			continue
 		}
-		for name, value := range found.Settings {
-			path := "/proc/sys/" + name
-			if now, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(now)) == value {
-				continue
-			}
-			if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
-				return fmt.Errorf("cannot set %s back to %s: %w", path, value, err)
-			}
-		}
-		for _, path := range found.Made {
-			os.Remove(path) // only if it is empty: what somebody else put there stays
-		}
-		if err := os.Remove(record); err != nil {
-			return err
+		if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
+			return fmt.Errorf("cannot set %s back to %s: %w", path, value, err)
 		}
 	}
-	os.Remove(root) // only if nothing is left in it
-	return nil
+	for _, path := range found.Made {
+		os.Remove(path) // only if it is empty: what somebody else put there stays
+	}
+	return os.Remove(record)
 }
 
 // unmountAll detaches whatever is still mounted below a folder, deepest first. The cluster's mounts are in a namespace

@@ -87,8 +87,10 @@ func install(ctx context.Context, packages []string) error {
 	}
 	say("installing from Debian, because they are missing: %s", list)
 	apt := func(args ...string) (string, error) {
-		cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-q", "-y"}, args...)...)
+		cmd := exec.Command("apt-get", append([]string{"-q", "-y"}, args...)...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		// Out of reach of Ctrl-C, which would leave packages half installed: it ends in a minute.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		output, err := cmd.CombinedOutput()
 		return string(output), err
 	}

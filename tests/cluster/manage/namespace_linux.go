@@ -3,10 +3,12 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -53,39 +55,48 @@ func (c *cluster) startKeeper(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// startInside starts a command in the namespaces of the keeper.
-//
-// Namespaces are entered by a thread, and what a thread starts begins life in them. So a thread is given up for it:
-// it stays locked to its goroutine and ends with it, and the rest of this program stays where it is.
-func startInside(keeper int, cmd *exec.Cmd) error {
-	if keeper == 0 {
-		return fmt.Errorf("belay-init has ended")
+// startInside asks the keeper to start a program, and returns the number of its process.
+func (c *cluster) startInside(command, env []string, log string) (pid int, err error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: c.path("init.sock")})
+	if err != nil {
+		return 0, fmt.Errorf("belay-init does not answer: %w", err)
 	}
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		result <- func() error {
-			// The threads of a process share root and working directory; one that does not is free to leave.
-			if err := syscall.Unshare(syscall.CLONE_FS); err != nil {
-				return fmt.Errorf("unshare: %w", err)
-			}
-			for _, kind := range []struct {
-				name string
-				flag uintptr
-			}{{"pid", syscall.CLONE_NEWPID}, {"mnt", syscall.CLONE_NEWNS}} {
-				namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", keeper, kind.name))
-				if err != nil {
-					return err
-				}
-				defer namespace.Close()
-				if _, _, errno := syscall.RawSyscall(setns, namespace.Fd(), kind.flag, 0); errno != 0 {
-					return fmt.Errorf("entering the %s namespace of process %d: %w", kind.name, keeper, errno)
-				}
-			}
-			return cmd.Start()
-		}()
-	}()
-	return <-result
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return 0, err
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var refused error
+	if err := raw.Control(func(socket uintptr) {
+		refused = syscall.SetsockoptInt(int(socket), syscall.SOL_SOCKET, syscall.SO_PASSCRED, 1)
+	}); err != nil || refused != nil {
+		return 0, errors.Join(err, refused)
+	}
+	request := map[string]any{"command": command, "env": env, "log": log}
+	if err := json.NewEncoder(conn).Encode(request); err != nil {
+		return 0, err
+	}
+	answer, credentials := make([]byte, 4096), make([]byte, 256)
+	n, size, _, _, err := conn.ReadMsgUnix(answer, credentials)
+	if err != nil {
+		return 0, fmt.Errorf("belay-init does not answer: %w", err)
+	}
+	if text := string(answer[:n]); text != "ok" {
+		return 0, errors.New(text)
+	}
+	messages, err := syscall.ParseSocketControlMessage(credentials[:size])
+	if err != nil {
+		return 0, err
+	}
+	for _, message := range messages {
+		if sender, err := syscall.ParseUnixCredentials(&message); err == nil {
+			return int(sender.Pid), nil
+		}
+	}
+	return 0, errors.New("belay-init did not say which process it started")
 }
 
 // detach unmounts even what is still in use.

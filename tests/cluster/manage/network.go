@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,16 +16,15 @@ import (
 // Forwarding stays as it is on the machine: pods talk to the node and to each other, not to the world.
 func (c *cluster) makeNetwork(ctx context.Context) error {
 	bridge := c.Slot.bridge()
-	if _, err := os.Stat(filepath.Join("/sys/class/net", bridge)); err != nil {
-		if _, err := command(ctx, "", "ip", "link", "add", bridge, "type", "bridge"); err != nil {
+	if _, err := net.InterfaceByName(bridge); err != nil {
+		// A bridge without a hardware address of its own takes that of a port, another one whenever pods come and go.
+		hardware := fmt.Sprintf("02:be:1a:00:00:%02x", int(c.Slot))
+		if _, err := command(ctx, "", "ip", "link", "add", bridge, "address", hardware, "type", "bridge"); err != nil {
 			return fmt.Errorf("cannot make a network bridge: %w", err)
 		}
 	}
-	// A bridge without an address of its own takes that of a port, another one whenever pods come and go.
-	hardware := fmt.Sprintf("02:be:1a:00:00:%02x", int(c.Slot))
 	for _, args := range [][]string{
 		{"link", "set", bridge, "alias", c.comment()},
-		{"link", "set", bridge, "address", hardware},
 		{"link", "set", bridge, "up"},
 		{"address", "replace", c.Slot.nodeIP() + "/24", "dev", bridge},
 		{"address", "replace", c.Slot.serviceIP() + "/32", "dev", bridge},
@@ -116,13 +116,17 @@ func rulesOf(saved, comment string) map[string][]string {
 
 // removeNetwork removes the bridge, the pods' ends of it, all addresses, and the packet filter rules.
 func (c *cluster) removeNetwork(ctx context.Context) error {
+	half := "" // the name of a bridge that was made, but not given its alias
+	if recorded, err := load(c.Name); err == nil {
+		half = recorded.Slot.bridge()
+	}
 	aliases, _ := filepath.Glob("/sys/class/net/*/ifalias")
 	for _, file := range aliases {
 		alias, err := os.ReadFile(file)
-		if err != nil || strings.TrimSpace(string(alias)) != c.comment() {
+		bridge, owner := filepath.Base(filepath.Dir(file)), strings.TrimSpace(string(alias))
+		if err != nil || owner != c.comment() && (owner != "" || bridge != half) {
 			continue
 		}
-		bridge := filepath.Base(filepath.Dir(file))
 		// The pods' ends go with the pods' namespaces, but the kernel takes its time for that.
 		ports, _ := os.ReadDir(filepath.Join(filepath.Dir(file), "brif"))
 		for _, port := range ports {

@@ -130,27 +130,16 @@ func (c *cluster) start(part component) error {
 			return fmt.Errorf("%s is taken by another program; find it with: ss -ltnp 'sport = :%s'", address, port)
 		}
 	}
-	log, err := os.OpenFile(c.log(part.name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := exec.Command(part.command[0], part.command[1:]...)
-	cmd.Dir = c.dir
-	cmd.Stdout, cmd.Stderr = log, log
 	// Nothing of the caller's environment: a proxy or a GODEBUG there would make the cluster behave differently.
-	cmd.Env = []string{
+	pid, err := c.startInside(part.command, []string{
 		"PATH=" + c.Bin + ":" + strings.Join(systemFolders, ":"),
 		"HOME=" + c.dir,
 		"TMPDIR=" + c.path("tmp"),
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := startInside(c.keeper(), cmd); err != nil {
+	}, c.log(part.name))
+	if err != nil {
 		return err
 	}
-	// Reaps it if it ends while we are here; afterwards the keeper does.
-	go cmd.Wait()
-	started, ok := identify(cmd.Process.Pid)
+	started, ok := identify(pid)
 	if !ok {
 		return nil // ended already: await says so, with its log
 	}

@@ -39,15 +39,15 @@ func status(ctx context.Context, name string) error {
 		}
 	}
 	if len(ill) > 0 {
-		return fmt.Errorf("not well: %s; up repairs them", strings.Join(ill, ", "))
+		return fmt.Errorf("not well: %s; up (or apiserver start, for the numbered ones) starts them again", strings.Join(ill, ", "))
 	}
 	return nil
 }
 
-// parts are the components that were ever started for this cluster.
+// parts are the components that were started for this cluster and not stopped by a command.
 func (c *cluster) parts() (parts []component) {
-	candidates := []component{c.etcd(), c.containerd(), c.kubelet(), c.scheduler()}
-	for index := 0; index < apiServers; index++ {
+	candidates := []component{c.etcd(), c.apiServer(0), c.controllerManager(0), c.scheduler(), c.containerd(), c.kubelet()}
+	for index := 1; index < apiServers; index++ {
 		candidates = append(candidates, c.apiServer(index), c.controllerManager(index))
 	}
 	for _, part := range candidates {

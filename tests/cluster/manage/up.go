@@ -112,11 +112,14 @@ func (c *cluster) complete(ctx context.Context, withNode bool) error {
 	if err := c.writeEnv(); err != nil {
 		return err
 	}
-	if err := prepareMachine(); err != nil {
-		return err
-	}
 	if c.keeper() == 0 {
-		if err := c.startKeeper(ctx); err != nil {
+		unlock, err := prepareMachine()
+		if err != nil {
+			return err
+		}
+		err = c.startKeeper(ctx)
+		unlock()
+		if err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,7 @@
 // Command belay-init is process 1: of a cluster's namespaces, and of every pod sandbox in it.
 //
 // Called as `belay-init hold DIR TARGET=SOURCE...` it is the process that holds a cluster together. It is started in
-// a PID and a mount namespace of its own, in which everything else of the cluster then runs. When it is killed, the
+// a PID and a mount namespace of its own, and starts everything else of the cluster on request. When it is killed, the
 // kernel kills all that runs in its PID namespace, and with the last of them the mounts go too: that is why nothing
 // of a cluster can outlive `down`, whatever crashed before. Each TARGET is a path that some program has compiled
 // in (a kubelet's device plugins, a shim's sockets); inside, it shows SOURCE, a folder of this cluster, so that a
@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 )
 
@@ -24,11 +23,10 @@ func main() {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCHLD)
 
 	if len(os.Args) > 2 && os.Args[1] == "hold" {
-		if err := furnish(os.Args[3:]); err != nil {
+		if err := hold(os.Args[2], os.Args[3:]); err != nil {
 			fmt.Fprintln(os.Stderr, "belay-init:", err)
 			os.Exit(1)
 		}
-		fmt.Println("ready")
 	}
 
 	for received := range signals {
@@ -37,28 +35,6 @@ func main() {
 		}
 		reap()
 	}
-}
-
-// furnish gives the mount namespace its own /proc and the cluster's own folders.
-func furnish(binds []string) error {
-	// Slave, not private: what the machine unmounts later must not stay busy because of us.
-	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_SLAVE, ""); err != nil {
-		return fmt.Errorf("making / a slave mount: %w", err)
-	}
-	flags := uintptr(syscall.MS_NOSUID | syscall.MS_NODEV | syscall.MS_NOEXEC)
-	if err := syscall.Mount("proc", "/proc", "proc", flags, ""); err != nil {
-		return fmt.Errorf("mounting /proc: %w", err)
-	}
-	for _, bind := range binds {
-		target, source, found := strings.Cut(bind, "=")
-		if !found {
-			return fmt.Errorf("%q is not TARGET=SOURCE", bind)
-		}
-		if err := syscall.Mount(source, target, "", syscall.MS_BIND, ""); err != nil {
-			return fmt.Errorf("binding %s over %s: %w", source, target, err)
-		}
-	}
-	return nil
 }
 
 // reap collects every child that has ended; several may hide behind one SIGCHLD.

@@ -1,5 +1,0 @@
-package main
-
-import "syscall"
-
-const setns = syscall.SYS_SETNS
