@@ -42,7 +42,7 @@ Takes: root, family, what.
 {{/*
 Labels of every object. The cleanup after `helm uninstall` finds its objects by release, namespace and family; the namespace is
 among them because a release's name is unique in its namespace only, and some objects are cluster-wide.
-Takes: root, settings, family, component, step (a name; empty for what belongs to no step).
+Takes: root, settings, family, component, step (its name; status or cleanup for those; empty for the policy, which is no hook).
 */}}
 {{- define "belay.labels" -}}
 {{- $labels := dict -}}

@@ -5,12 +5,17 @@ Takes: root, family, steps (all of them: what was switched off later must be cle
 {{- define "belay.operate" -}}
 {{- $settings := include "belay.settings" .root | fromJson -}}
 {{- $names := list -}}
+{{- $elsewhere := list -}}
 {{- range .steps -}}
   {{- $names = append $names .name -}}
+  {{- $step := include "belay.resolve" (dict "root" $.root "step" .) | fromJson -}}
+  {{- $rules := include "belay.rules" (dict "root" $.root "settings" $settings "step" $step) | fromJson -}}
+  {{- $elsewhere = concat $elsewhere (keys $rules.namespaced) -}}
 {{- end -}}
+{{- $elsewhere = without (uniq $elsewhere | sortAlpha) .root.Release.Namespace $settings.home -}}
 {{- $environment := include "belay.environment" (dict "root" .root "settings" $settings) | fromJson -}}
 {{- $_ := set $environment "BELAY_FAMILY" .family -}}
-{{- $common := dict "root" .root "settings" $settings "family" .family "step" "" "names" $names "environment" $environment "executable" (.executable | default "/belay") -}}
+{{- $common := dict "root" .root "settings" $settings "family" .family "names" $names "elsewhere" $elsewhere "environment" $environment "executable" (.executable | default "/belay") -}}
 ---
 {{ include "belay.status" $common }}
 {{- if $settings.cleanup.enabled }}
@@ -25,7 +30,7 @@ Takes: root, family, steps (all of them: what was switched off later must be cle
 
 {{/*
 `belay status` for whoever has only kubectl. Reads, by name, what the family's steps keep in their home.
-Takes: root, settings, family, step, names, environment, executable.
+Takes: root, settings, family, names, environment, executable.
 */}}
 {{- define "belay.status" -}}
 {{- $suffix := include "belay.operateSuffix" (dict "root" .root "family" .family "what" "status") -}}
@@ -37,17 +42,13 @@ Takes: root, settings, family, step, names, environment, executable.
 {{- end -}}
 {{- /* Heads only: they say whether a journal is open. The chunks hold the users' objects. */ -}}
 {{- $home := list
-  (dict "apiGroups" (list "coordination.k8s.io") "resources" (list "leases") "resourceNames" (list (printf "belay-%s" .family)) "verbs" (list "get"))
   (dict "apiGroups" (list "") "resources" (list "secrets") "resourceNames" $heads "verbs" (list "get"))
   (dict "apiGroups" (list "") "resources" (list "configmaps") "resourceNames" $reports "verbs" (list "get")) -}}
-{{- /* Whether the lock's holder is alive. */ -}}
-{{- $namespaced := dict .root.Release.Namespace (list (dict "apiGroups" (list "") "resources" (list "pods") "verbs" (list "get"))) -}}
-{{- $_ := set $namespaced .settings.home (concat (index $namespaced .settings.home | default list) $home) -}}
 {{- $common := merge (dict
-  "component" "status" "suffix" $suffix "hook" "pre-install,pre-upgrade" "deletePolicy" "before-hook-creation"
+  "component" "status" "step" "status" "suffix" $suffix "hook" "pre-install,pre-upgrade" "deletePolicy" "before-hook-creation"
   "account" (include "belay.name" (dict "root" .root "suffix" $suffix))
   "command" (list .executable "status") "backstop" 60 "backoffLimit" 1
-  "rules" (dict "cluster" list "namespaced" $namespaced)) . -}}
+  "rules" (dict "cluster" list "namespaced" (dict .settings.home $home))) . -}}
 {{ include "belay.account" $common }}
 ---
 {{ include "belay.cronJob" $common }}
@@ -56,7 +57,7 @@ Takes: root, settings, family, step, names, environment, executable.
 {{/*
 Helm leaves hook objects behind when a release is uninstalled. This removes them, each by its name; reports and journals
 stay. Its own objects go by themselves: they alone may carry hook-succeeded, since no step runs with their rights.
-Takes: root, settings, family, step, names, environment, executable.
+Takes: root, settings, family, names, elsewhere (the other namespaces in which the steps have rights), environment, executable.
 */}}
 {{- define "belay.cleanup" -}}
 {{- $suffix := include "belay.operateSuffix" (dict "root" .root "family" .family "what" "cleanup") -}}
@@ -77,7 +78,6 @@ Takes: root, settings, family, step, names, environment, executable.
   (dict "apiGroups" $rbac "resources" (list "clusterrolebindings" "clusterroles" "rolebindings" "roles") "verbs" (list "list"))
   (dict "apiGroups" $rbac "resources" (list "clusterrolebindings" "clusterroles" "rolebindings" "roles") "resourceNames" $longNames "verbs" (list "delete")) -}}
 {{- $namespaced := dict .root.Release.Namespace (list
-  (dict "apiGroups" (list "") "resources" (list "pods") "verbs" (list "get"))
   (dict "apiGroups" (list "batch") "resources" (list "cronjobs" "jobs") "verbs" (list "list"))
   (dict "apiGroups" (list "batch") "resources" (list "cronjobs" "jobs") "resourceNames" $shortNames "verbs" (list "delete"))
   (dict "apiGroups" (list "") "resources" (list "serviceaccounts") "verbs" (list "list"))
@@ -87,8 +87,13 @@ Takes: root, settings, family, step, names, environment, executable.
   (dict "apiGroups" (list "coordination.k8s.io") "resources" (list "leases") "resourceNames" (list (printf "belay-%s" .family)) "verbs" (list "delete" "get"))
   (dict "apiGroups" (list "") "resources" (list "secrets") "resourceNames" $heads "verbs" (list "get")) -}}
 {{- $_ := set $namespaced .settings.home (concat (index $namespaced .settings.home | default list) $home) -}}
+{{- $environment := deepCopy .environment -}}
+{{- with .elsewhere -}}
+  {{- $_ := set $environment "BELAY_ALSO_IN" (join "," .) -}}
+{{- end -}}
 {{- $common := merge (dict
-  "component" "cleanup" "suffix" $suffix "hook" "post-delete" "deletePolicy" "before-hook-creation,hook-succeeded"
+  "environment" $environment
+  "component" "cleanup" "step" "cleanup" "suffix" $suffix "hook" "post-delete" "deletePolicy" "before-hook-creation,hook-succeeded"
   "account" (include "belay.name" (dict "root" .root "suffix" $suffix))
   "command" (list .executable "cleanup") "backstop" 120 "backoffLimit" 4 "weight" 10
   "rules" (dict "cluster" $cluster "namespaced" $namespaced)) . -}}
@@ -101,7 +106,7 @@ Takes: root, settings, family, step, names, environment, executable.
 Whoever may create any Secret in a namespace can make a token Secret and so become any account in it, and RBAC cannot
 limit a create by name or type. The policy does: the steps' accounts write journals and nothing else. Not a hook: it must stay
 while the release stays. In the very first pre-upgrade it is not there yet; then RBAC is the only fence.
-Takes: root, settings, family, step, names.
+Takes: root, settings, family, names.
 */}}
 {{- define "belay.admissionPolicy" -}}
 {{- $name := include "belay.longName" (dict "root" .root "suffix" .family) -}}
@@ -109,7 +114,7 @@ Takes: root, settings, family, step, names.
 {{- range .names -}}
   {{- $users = append $users (printf "system:serviceaccount:%s:%s" $.root.Release.Namespace (include "belay.name" (dict "root" $.root "suffix" .))) -}}
 {{- end -}}
-{{- $labels := include "belay.labels" (merge (dict "component" "admission-policy") .) -}}
+{{- $labels := include "belay.labels" (merge (dict "component" "admission-policy" "step" "") .) -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:

@@ -29,7 +29,8 @@ same values, so that a Job never asks for more than its account may do.
 {{- range $legacy.refuseWhile -}}
   {{- $args = concat $args (list "--refuse-while" .) -}}
   {{- $kind := splitn "." 2 (splitList ":" . | first) -}}
-  {{- $_ := set $each "refuseWhile" (append $each.refuseWhile (dict "resource" $kind._0 "group" $kind._1)) -}}
+  {{- /* api.group and not group: the step takes a group without a dot for a mistake, in a placeholder too. */ -}}
+  {{- $_ := set $each "refuseWhile" (append $each.refuseWhile (dict "resource" $kind._0 "api.group" $kind._1)) -}}
 {{- end -}}
 {{- if $legacy.mustExist -}}
   {{- $args = append $args "--must-exist" -}}

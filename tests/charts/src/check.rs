@@ -155,7 +155,8 @@ fn job(object: Object, faults: &mut Vec<String>) {
 }
 
 fn retries(object: Object, spec: &Value, faults: &mut Vec<String>) {
-    if !object.label("belay.dev/step").is_empty() && spec["backoffLimit"] != 4 {
+    let component = object.label("app.kubernetes.io/component");
+    if ["step", "rerun", "restore", "accept"].contains(&component) && spec["backoffLimit"] != 4 {
         faults.push(format!("{object} does not have backoffLimit 4: two resumes and then the undo"));
     }
     let rules = spec.pointer("/podFailurePolicy/rules").and_then(Value::as_array).map(Vec::as_slice);

@@ -65,7 +65,7 @@ pub fn runs(manifests: &[Value]) -> Vec<Run> {
     let jobs = manifests
         .iter()
         .map(Object)
-        .filter(|object| object.kind() == "Job" && !object.label("belay.dev/step").is_empty());
+        .filter(|object| object.kind() == "Job" && object.label("app.kubernetes.io/component") == "step");
     jobs.map(|job| {
         let template = &job.0["spec"]["template"];
         let command = template.pointer("/spec/containers/0/command").and_then(Value::as_array);

@@ -26,7 +26,7 @@ const PRINTED: [(&str, &[&str]); 2] = [
             "--workload=Deployment/${deployment-namespace}/${deployment-name}",
             "--workload=ReplicaSet/${replicaset-namespace}/${replicaset-name}",
             "--workload=StatefulSet/${statefulset-namespace}/${statefulset-name}",
-            "--refuse-while=${refuseWhile-resource}.${refuseWhile-group}",
+            "--refuse-while=${refuseWhile-resource}.${refuseWhile-api.group}",
         ],
     ),
 ];

@@ -177,7 +177,7 @@ fn each_step_can_be_switched_off_and_leaves_nothing() {
                 .iter()
                 .filter_map(|object| object["metadata"]["labels"]["belay.dev/step"].as_str())
                 .collect();
-            assert_eq!(steps, set(&[on]));
+            assert_eq!(steps, set(&[on, "cleanup", "status"]));
         }
     }
 }
@@ -233,6 +233,24 @@ fn cleanup_may_delete_every_hook_object_that_outlives_the_release_and_nothing_el
             rights.iter().filter(|right| !reads.contains(&right.verb.as_str()) && right.name.is_none());
         assert_eq!(nameless.count(), 0, "cleanup may change objects that it does not know by name");
         assert!(rights.iter().filter(|right| right.resource == "secrets").all(|right| right.verb == "get"));
+    }
+}
+
+#[test]
+fn cleanup_is_told_every_namespace_with_rights_of_a_step() {
+    let here = [
+        "--set=steps.create-missing-sources.integrationNamespace=demo,steps.create-missing-sources.sourceController=demo/x",
+        "--set=steps.scale-down-legacy.legacyNamespace=demo",
+    ];
+    for helm in Helm::both() {
+        let told = |values: &[&str]| {
+            let manifests = helm.template(&event_mesh(), "mesh", values).unwrap();
+            let job = find(&manifests, "Job", "mesh-event-mesh-cleanup");
+            environment(job).get("BELAY_ALSO_IN").map(|&namespaces| namespaces.to_owned())
+        };
+        assert_eq!(told(&[]).as_deref(), Some("kyma-integration,kyma-system"));
+        assert_eq!(told(&["--set=home=kyma-system"]).as_deref(), Some("kyma-integration"));
+        assert_eq!(told(&here), None);
     }
 }
 
