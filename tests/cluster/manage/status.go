@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -12,7 +14,13 @@ import (
 func status(ctx context.Context, name string) error {
 	names := []string{name}
 	if name == "" {
-		names = clusterNames(stateRoot())
+		names = nil
+		for _, candidate := range clusterNames(stateRoot()) {
+			// Of one that did not come up only the logs are there.
+			if _, err := load(candidate); !errors.Is(err, fs.ErrNotExist) {
+				names = append(names, candidate)
+			}
+		}
 		if len(names) == 0 {
 			say("no cluster is up")
 			return nil

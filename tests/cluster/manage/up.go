@@ -51,7 +51,7 @@ func (e embedded) up(ctx context.Context, withNode bool) error {
 	if err != nil && !isNew {
 		return fmt.Errorf("%w; remove the cluster with: down --name %s", err, e.name)
 	}
-	if isNew || c.keeper() == 0 {
+	if _, err := os.Stat(c.Bin); err != nil || c.keeper() == 0 {
 		c.Bin = bin
 	} else if c.Bin != bin {
 		say("cluster %s is up with programs built from other sources (%s); for the new ones take it down first", c.Name, c.Bin)
