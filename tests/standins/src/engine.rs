@@ -43,6 +43,9 @@ pub enum Failed {
     /// No end in sight.
     #[error("gave up after {} s", LOOK_TIMEOUT.as_secs())]
     TooLong,
+    /// A fault of the stand-in itself.
+    #[error("the stand-in has a bug: it panicked")]
+    Died,
 }
 
 /// What the controllers of one set share.
@@ -302,10 +305,16 @@ pub fn serve<L: Look>(
     let store = queue.main.store.clone();
     let looks = applier(
         |object, controller: Arc<L>| {
+            // A task of its own for each look: the applier polls all its futures whenever one of them moves. In a
+            // set, because dropping that ends the task.
+            let mut look = JoinSet::new();
+            look.spawn(async move { tokio::time::timeout(LOOK_TIMEOUT, controller.look(object)).await });
             Box::pin(async move {
-                tokio::time::timeout(LOOK_TIMEOUT, controller.look(object))
-                    .await
-                    .map_err(|_| Failed::TooLong)?
+                match look.join_next().await {
+                    Some(Ok(Ok(looked))) => looked,
+                    Some(Ok(Err(_))) => Err(Failed::TooLong),
+                    Some(Err(_)) | None => Err(Failed::Died),
+                }
             })
         },
         |_, _, _| Action::requeue(TRY_AGAIN),

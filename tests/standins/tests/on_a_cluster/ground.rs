@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use kube::Client;
-use kube::api::DynamicObject;
-use standins::kinds::{Kind, NAMESPACE};
+use kube::api::{DeleteParams, DynamicObject, ListParams};
+use standins::kinds::{EVENT_ACTIVATION, GADGET, Kind, LEGACY_SUBSCRIPTION, NAMESPACE};
 use standins::{Behaviour, Family, Standins, cluster, crds, install_crds};
 
 /// Ample for anything that happens at once.
@@ -22,7 +22,7 @@ pub struct Ground {
 impl Ground {
     /// Prepares the ground. `UPSTREAM_CRDS` makes it the real CRDs, where there are any.
     pub async fn new(test: &str, behaviour: Behaviour) -> Self {
-        let client = cluster::test_cluster().await.unwrap();
+        let client = cluster::test_cluster().await.unwrap_or_else(|error| panic!("{error}"));
         for family in [Family::EventMesh, Family::Fixture] {
             install_crds(&client, family, crds::upstream(family).as_deref()).await.unwrap();
         }
@@ -62,17 +62,23 @@ impl Ground {
         .unwrap();
     }
 
-    /// Lets go of everything; the namespace's end is left to the cluster.
+    /// Sees off what only a stand-in can let go of; the rest of the namespace is left to the cluster.
     pub async fn leave(self) {
         self.standins.change(|behaviour| {
             behaviour.hold_finalizer.clear();
             behaviour.finalizer_delay = Duration::ZERO;
             behaviour.paused = false;
         });
-        cluster::delete(&self.client, &NAMESPACE, "", &self.namespace).await.unwrap();
-        cluster::wait_gone(&self.client, &NAMESPACE, "", &self.namespace, Duration::from_secs(60))
+        for kind in [LEGACY_SUBSCRIPTION, EVENT_ACTIVATION, GADGET] {
+            let api = kind.within(&self.client, &self.namespace);
+            api.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+            cluster::wait_until(&format!("no {} is left", kind.kind), SOON, async || {
+                Ok(api.list(&ListParams::default()).await?.items.is_empty())
+            })
             .await
             .unwrap();
+        }
+        cluster::delete(&self.client, &NAMESPACE, "", &self.namespace).await.unwrap();
         self.standins.stop().await;
     }
 }
