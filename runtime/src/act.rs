@@ -192,10 +192,12 @@ impl Actor {
 
     pub(crate) fn note(&self, object: &ObjectRef, what: &str, detail: impl Into<String>) {
         let detail = detail.into();
+        let level =
+            if matches!(what, "failed" | "not put back") { log::Level::Error } else { log::Level::Info };
         if detail.is_empty() {
-            log::info!("{what} {object}");
+            log::log!(level, "{what} {object}");
         } else {
-            log::info!("{what} {object}: {detail}");
+            log::log!(level, "{what} {object}: {detail}");
         }
         let outcome =
             Outcome { object: object.to_string(), what: what.to_owned(), detail, at: crate::journal::now() };
@@ -249,8 +251,10 @@ impl Actor {
                     return ChainEnd::Skipped(finding);
                 }
                 Err(broken) => {
-                    let why = format!("{} {}: {}", step.verb(), step.object, sentence(broken));
-                    log::error!("failed: {why}");
+                    let why = match step.action {
+                        Action::Wait(_) => sentence(broken),
+                        _ => format!("{} {}: {}", step.verb(), step.object, sentence(broken)),
+                    };
                     self.note(&chain.subject, "failed", why.clone());
                     return ChainEnd::Failed(why);
                 }
@@ -494,6 +498,12 @@ impl Actor {
             }
             if let Action::Advance { path, from, to } = &step.action {
                 let state = path.get(&live).and_then(Value::as_str).unwrap_or_default();
+                if !from.iter().any(|known| known == state) && first {
+                    // What the plan saw is old where an earlier phase moved the state on.
+                    live = self.must_exist(object).await?;
+                    first = false;
+                    continue;
+                }
                 if !from.iter().any(|known| known == state) {
                     return Err(Broken::Because(format!(
                         "its {path} is '{state}', from where '{to}' cannot be reached (only from: {})",
@@ -649,7 +659,9 @@ impl Actor {
             let mut again = until;
             let last = match progress {
                 Progress::Done => return Ok(()),
-                Progress::Failed(why) => return Err(Broken::Because(why)),
+                Progress::Failed(why) => {
+                    return Err(Broken::Because(format!("waiting for {}: {why}", wait.what)));
+                }
                 Progress::Pending(what) => {
                     suspect = None;
                     what
@@ -660,7 +672,7 @@ impl Actor {
                         _ => Instant::now(),
                     };
                     if since.elapsed() >= after {
-                        return Err(Broken::Because(what));
+                        return Err(Broken::Because(format!("waiting for {}: {what}", wait.what)));
                     }
                     again = again.min(since + after);
                     suspect = Some((what.clone(), since));
@@ -674,9 +686,9 @@ impl Actor {
             }
             if Instant::now() >= until {
                 return Err(Broken::Because(format!(
-                    "not {} within {}: {last}",
-                    wait.what,
-                    shown_time(begun.elapsed())
+                    "waited {} for {}: {last}",
+                    shown_time(begun.elapsed()),
+                    wait.what
                 )));
             }
             tokio::select! {

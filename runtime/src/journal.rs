@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     cluster::{Cluster, Failure, Mode},
-    object::{Kind, ObjectRef, is_going, kinds, resource_version, uid, without_server_fields},
+    object::{FieldPath, Kind, ObjectRef, is_going, kinds, resource_version, uid, without_server_fields},
     plan::{Action, Chain, Field, Move, Undo},
 };
 
@@ -212,10 +212,11 @@ impl Entry {
         }
     }
 
+    /// Whether this is the entry of a move. Two moves may set one field, each to another value, in two phases.
     fn same_move(&self, step: &Move) -> bool {
         self.object == step.object
             && self.action.verb() == step.verb()
-            && self.action.fields().iter().map(|f| &f.path).eq(step.action.fields().iter().map(|f| &f.path))
+            && self.action.fields() == step.action.fields()
     }
 }
 
@@ -300,11 +301,22 @@ impl Entries {
     #[must_use]
     pub fn missing<'a>(&self, chains: impl Iterator<Item = (usize, &'a Chain)>) -> Vec<Entry> {
         let mut missing = Vec::new();
+        // What earlier moves of the plan will have written: the old value for the moves after them.
+        let mut written: HashMap<(&ObjectRef, FieldPath), Option<Value>> = HashMap::new();
         for (phase, chain) in chains {
             for (index, step) in chain.moves.iter().enumerate().filter(|(_, step)| step.writes()) {
                 if self.find(step).is_none() && !step.live.as_deref().is_some_and(is_going) {
-                    missing.push(Entry::of(phase, chain, index, step));
+                    let mut entry = Entry::of(phase, chain, index, step);
+                    if let Before::Fields(old) = &mut entry.before {
+                        for field in old {
+                            if let Some(value) = written.get(&(&step.object, field.path.clone())) {
+                                field.value.clone_from(value);
+                            }
+                        }
+                    }
+                    missing.push(entry);
                 }
+                written.extend(step.action.fields().into_iter().map(|f| ((&step.object, f.path), f.value)));
             }
         }
         missing
@@ -617,7 +629,7 @@ pub fn now() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{object::FieldPath, plan::Removal};
+    use crate::plan::Removal;
 
     fn entry(name: &str, live: &Value) -> Entry {
         let object = kinds::CONFIG_MAP.object("ns", name);

@@ -138,7 +138,9 @@ impl Report {
             let _ = writeln!(text, "{label:<10}{value}");
         };
         line("step", &format!("{} (family {})", self.step, self.family));
-        line("release", &format!("{} in namespace {}", self.release, self.namespace));
+        if !self.release.is_empty() {
+            line("release", &format!("{} in namespace {}", self.release, self.namespace));
+        }
         line("run", &self.run);
         line("result", &format!("{} (exit code {})", self.result.word(), self.result.exit_code()));
         line(

@@ -13,11 +13,11 @@ use crate::{
     args::{Common, OnFailure},
     cluster::{Cluster, Failure, Halt},
     dry_run,
-    journal::{Entries, Journal, Ledger, Status, Trouble, now},
+    journal::{Entries, Journal, Ledger, Status, Trouble, head_name, now},
     lock::{self, Lock, NotLocked},
     logging::Meter,
     object::{Kind, ObjectRef, kinds, shown_time, text, uid},
-    plan::{Chain, Finding, Level, Plan},
+    plan::{Chain, Finding, Level, Move, Plan},
     preflight::{self, Preflight},
     report::{self, Report, Result as Ended},
     step::{Meta, Reader, Step, runtime_rules},
@@ -97,6 +97,7 @@ pub async fn run<S: Step>(common: &Common, own: &S::Args) -> Ending {
         findings: Vec::new(),
         outcomes: Vec::new(),
         finished_subjects: Vec::new(),
+        no_return: false,
         lock: None,
     };
     let ending = match run.story().await {
@@ -141,6 +142,7 @@ struct Run<'a, S: Step> {
     findings: Vec<Finding>,
     outcomes: Vec<Outcome>,
     finished_subjects: Vec<ObjectRef>,
+    no_return: bool,
     lock: Option<Lock>,
 }
 
@@ -315,15 +317,18 @@ impl<S: Step> Run<'_, S> {
 
     async fn rounds(&mut self, migration: &Migration, own_open: Option<Journal>) -> Result<Ending, Stop> {
         let mut journalled = own_open.is_some();
-        let no_return = own_open.is_some_and(|journal| journal.no_return);
+        self.no_return = own_open.is_some_and(|journal| journal.no_return);
         let mut failed: Vec<(ObjectRef, String)> = Vec::new();
         for round in 1..=ROUNDS + 1 {
             let (mut plan, entries) = match self.decide(migration, round == 1).await {
                 Ok(decided) => decided,
-                // With a journal open something has been done: that is not a refusal any more.
-                Err(Stop::Ending(ending)) if journalled => {
-                    return self.fail(migration, no_return, ending.verdict).await;
+                // Every move is made; only looking again failed, and that takes nothing back.
+                Err(Stop::Ending(ending)) if round > 1 => {
+                    self.could_not_look_again(&ending);
+                    break;
                 }
+                // With a journal open something has been done: that is not a refusal any more.
+                Err(Stop::Ending(ending)) if journalled => return self.fail(migration, ending.verdict).await,
                 Err(stop) => return Err(stop),
             };
             leave_out(&mut plan, &failed);
@@ -340,33 +345,39 @@ impl<S: Step> Run<'_, S> {
             }
             if writes > 0 {
                 self.refuse_beside(&migration.others_open)?;
-                if let Err(stop) = self.journal(migration, &plan, &entries, journalled).await {
-                    return match stop {
-                        Stop::Ending(ending) if journalled => {
-                            self.fail(migration, no_return, ending.verdict).await
-                        }
-                        stop => Err(stop),
-                    };
+                match self.journal(migration, &plan, &entries, journalled).await {
+                    Ok(()) => {}
+                    Err(Stop::Ending(ending)) if round > 1 => {
+                        self.could_not_look_again(&ending);
+                        break;
+                    }
+                    Err(Stop::Ending(ending)) if journalled => {
+                        return self.fail(migration, ending.verdict).await;
+                    }
+                    Err(stop) => return Err(stop),
                 }
                 journalled = true;
             }
-            match self.act(migration, &plan, no_return).await? {
-                Acted::Done => {}
-                Acted::Failed(more) if no_return => {
-                    return self.fail(migration, true, reasons(&more)).await;
-                }
-                Acted::Failed(more) => match self.common.on_failure {
-                    OnFailure::Step => return self.fail_step(migration, journalled, &more).await,
-                    OnFailure::Chain => failed.extend(more),
-                },
-                Acted::Unfinished(more) => return self.fail(migration, true, reasons(&more)).await,
+            let more = self.act(migration, &plan).await?;
+            if more.is_empty() {
+                continue;
             }
+            if self.no_return || self.common.on_failure == OnFailure::Step {
+                return self.fail_step(migration, journalled, &more).await;
+            }
+            failed.extend(more);
         }
         self.outcomes = migration.actor.outcomes();
         if failed.is_empty() {
             return self.succeed(migration, journalled).await;
         }
         self.undo_chains(migration, journalled, &failed).await
+    }
+
+    fn could_not_look_again(&mut self, ending: &Ending) {
+        let message = format!("all moves were made, but looking for new objects failed: {}", ending.verdict);
+        log::warn!("{message}");
+        self.findings.push(Finding::note(None, message));
     }
 
     /// Reads and decides. Findings of later rounds are the same again, so only the first round's count.
@@ -466,7 +477,8 @@ impl<S: Step> Run<'_, S> {
         Ok(())
     }
 
-    async fn act(&mut self, migration: &Migration, plan: &Plan, no_return: bool) -> Result<Acted, Stop> {
+    /// Carries out a plan and returns the chains that failed, with the reasons.
+    async fn act(&mut self, migration: &Migration, plan: &Plan) -> Result<Vec<(ObjectRef, String)>, Stop> {
         let stop_all = self.common.on_failure == OnFailure::Step;
         let mut failed: Vec<(ObjectRef, String)> = Vec::new();
         for phase in &plan.phases {
@@ -477,32 +489,25 @@ impl<S: Step> Run<'_, S> {
                 .collect();
             failed.extend(self.phase(migration, &chains, stop_all).await?);
             if stop_all && !failed.is_empty() {
-                return Ok(Acted::Failed(failed));
+                return Ok(failed);
             }
         }
-        if !failed.is_empty() {
-            return Ok(Acted::Failed(failed));
+        if !failed.is_empty() || plan.point_of_no_return.is_empty() {
+            return Ok(failed);
         }
-        if plan.point_of_no_return.is_empty() {
-            return Ok(Acted::Done);
-        }
-        if !no_return
-            && plan.point_of_no_return.iter().flat_map(|chain| &chain.moves).any(crate::plan::Move::writes)
-        {
-            let mut ledger = migration.ledger.lock().await;
-            if let Err(failure) = ledger.change(|journal| journal.no_return = true).await {
-                return match failure {
-                    Failure::Halted(halt) => Err(Stop::Halt(halt)),
-                    failure => Ok(Acted::Failed(vec![(
-                        kinds::SECRET.object(&self.home, crate::journal::head_name(Self::META.name)),
-                        failure.to_string(),
-                    )])),
-                };
+        let writes = plan.point_of_no_return.iter().flat_map(|chain| &chain.moves).any(Move::writes);
+        if writes && !self.no_return {
+            match migration.ledger.lock().await.change(|journal| journal.no_return = true).await {
+                Ok(()) => self.no_return = true,
+                Err(Failure::Halted(halt)) => return Err(Stop::Halt(halt)),
+                Err(failure) => {
+                    let head = kinds::SECRET.object(&self.home, head_name(Self::META.name));
+                    return Ok(vec![(head, failure.to_string())]);
+                }
             }
             log::info!("past the point of no return: from here the step only goes forward");
         }
-        let failed = self.phase(migration, &plan.point_of_no_return, false).await?;
-        Ok(if failed.is_empty() { Acted::Done } else { Acted::Unfinished(failed) })
+        self.phase(migration, &plan.point_of_no_return, false).await
     }
 
     /// Runs one phase and says every few seconds how far it is.
@@ -585,15 +590,15 @@ impl<S: Step> Run<'_, S> {
         failed: &[(ObjectRef, String)],
     ) -> Result<Ending, Stop> {
         if journalled {
-            return self.fail(migration, false, reasons(failed)).await;
+            return self.fail(migration, reasons(failed)).await;
         }
         self.outcomes = migration.actor.outcomes();
         Ok(Ending::new(Ended::Restored, format!("failed: {}. Nothing had been changed", reasons(failed))))
     }
 
     /// Something was done and the step cannot go on: undo it, or, past the point of no return, leave it for a rerun.
-    async fn fail(&mut self, migration: &Migration, no_return: bool, why: String) -> Result<Ending, Stop> {
-        if no_return {
+    async fn fail(&mut self, migration: &Migration, why: String) -> Result<Ending, Stop> {
+        if self.no_return {
             self.outcomes = migration.actor.outcomes();
             return Ok(Ending::new(
                 Ended::Unfinished,
@@ -788,12 +793,6 @@ struct Migration {
     unserved: Vec<Kind>,
     others_open: Vec<(String, Journal)>,
     run: String,
-}
-
-enum Acted {
-    Done,
-    Failed(Vec<(ObjectRef, String)>),
-    Unfinished(Vec<(ObjectRef, String)>),
 }
 
 fn reasons(failed: &[(ObjectRef, String)]) -> String {

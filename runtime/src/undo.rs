@@ -88,7 +88,9 @@ fn newest(entries: &Entries) -> Vec<(&ObjectRef, Arc<Entry>)> {
     let mut places: std::collections::HashMap<(&ObjectRef, &str, String), usize> =
         std::collections::HashMap::new();
     for entry in entries.all() {
-        let fields: Vec<String> = entry.action.fields().iter().map(|field| field.path.to_string()).collect();
+        let fields = entry.action.fields();
+        let fields: Vec<String> =
+            fields.iter().map(|field| format!("{}={:?}", field.path, field.value)).collect();
         let place =
             *places.entry((&entry.object, entry.action.verb(), fields.join(","))).or_insert(order.len());
         if place == order.len() {
@@ -124,12 +126,10 @@ async fn back_through(actor: &Actor, chain: Vec<Arc<Entry>>, undone: &Mutex<Undo
             Back::AsBefore => {}
             Back::Restored => lock(undone).restored += 1,
             Back::Left(why) => {
-                log::error!("{} was not put back: {why}", entry.object);
                 actor.note(&entry.object, "not put back", why.clone());
                 lock(undone).left.push((entry.object.clone(), why));
             }
             Back::Broken(why) => {
-                log::error!("{} was not put back: {why}", entry.object);
                 actor.note(&entry.object, "not put back", why.clone());
                 lock(undone).left.push((entry.object.clone(), why.clone()));
                 broken = Some(format!("{} is not there again: {why}", entry.object));

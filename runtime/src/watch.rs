@@ -67,7 +67,7 @@ pub struct Watches {
 }
 
 struct Watched {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     task: JoinHandle<()>,
 }
 
@@ -197,11 +197,10 @@ impl Watches {
             .entry(scope.key())
             .or_insert_with(|| {
                 let (cluster, scope) = (self.cluster.clone(), scope.clone());
-                Arc::new_cyclic(|this: &std::sync::Weak<Watched>| {
-                    let this = this.clone();
-                    let task = tokio::spawn(async move { follow(&cluster, &scope, &this).await });
-                    Watched { state: Mutex::default(), task }
-                })
+                let state = Arc::new(Mutex::new(State::default()));
+                let seen = state.clone();
+                let task = tokio::spawn(async move { follow(&cluster, &scope, &seen).await });
+                Arc::new(Watched { state, task })
             })
             .clone()
     }
@@ -234,7 +233,7 @@ impl Backoff for Patience {
     }
 }
 
-async fn follow(cluster: &Cluster, scope: &Scope, watched: &std::sync::Weak<Watched>) {
+async fn follow(cluster: &Cluster, scope: &Scope, state: &Mutex<State>) {
     let resource = ApiResource {
         group: scope.kind.group.to_string(),
         version: scope.kind.version.to_string(),
@@ -254,8 +253,7 @@ async fn follow(cluster: &Cluster, scope: &Scope, watched: &std::sync::Weak<Watc
     // A new list replaces the old one when it is complete: half a list would look like deletions.
     let mut fresh: HashMap<Name, Arc<str>> = HashMap::new();
     while let Some(event) = events.next().await {
-        let Some(watched) = watched.upgrade() else { return };
-        let mut state = lock(&watched.state);
+        let mut state = lock(state);
         match event {
             Ok(watcher::Event::Init) => fresh.clear(),
             Ok(watcher::Event::InitApply(object)) => {

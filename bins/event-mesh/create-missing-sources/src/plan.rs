@@ -84,7 +84,8 @@ fn wait_until_ready(source: ObjectRef, within: Duration) -> Move {
     let adapter = ADAPTER.object(&namespace, &source.name);
     let scopes = vec![Scope::of(&source), Scope::of(&channel), Scope::of(&adapter)];
     let seen = source.clone();
-    Move::wait_until(source, "HTTPSource and Channel Ready", scopes, within, move |view| {
+    let what = format!("{source} and its Channel Ready");
+    Move::wait_until(source, what, scopes, within, move |view| {
         let channel_now = view.get(&channel);
         if channel_now.is_none() && view.get(&adapter).is_some() {
             return Progress::Suspect(

@@ -48,7 +48,6 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
     let namespace = Some(args.integration_namespace.as_str());
     let (controller_namespace, controller) = &args.source_controller;
     let controller = reader.get(&kinds::DEPLOYMENT.object(controller_namespace, controller)).await?;
-    let available = belay_runtime::Test::Condition("Available".to_owned());
     Ok(Snapshot {
         applications: reader
             .scan(&APPLICATION, None, |object| {
@@ -63,8 +62,13 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
             .collect(),
         sources: reader.scan(&HTTP_SOURCE, namespace, state).await?.into_iter().collect(),
         channels: reader.scan(&CHANNEL, namespace, state).await?.into_iter().collect(),
-        controller_available: controller.live.as_deref().map(|live| available.holds(Some(live))),
+        controller_available: controller.live.as_deref().map(is_available),
     })
+}
+
+/// A Deployment of no replicas calls itself Available too, but nothing of it runs.
+fn is_available(deployment: &Value) -> bool {
+    deployment.pointer("/status/availableReplicas").and_then(Value::as_i64).unwrap_or_default() > 0
 }
 
 fn name(object: &Value) -> Option<String> {

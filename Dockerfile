@@ -1,0 +1,14 @@
+# One Dockerfile for both worlds. Docker builds everything in the first stage:
+#     docker build -t belay:dev .
+# Where no base image can be pulled, buildah (or buildx) puts a folder in its place that `make image` has filled:
+#     buildah build --build-context build=DIR -t belay:dev .
+FROM docker.io/library/rust:1.95-bookworm AS build
+WORKDIR /src
+COPY . .
+RUN make rootfs ROOTFS=/rootfs
+
+# No shell, no libc, no package manager: one static executable, with a hard link for each step.
+FROM scratch
+COPY --from=build /rootfs/ /
+USER 65532:65532
+ENTRYPOINT ["/belay"]
