@@ -14,9 +14,8 @@
 use std::time::Duration;
 
 use belay_runtime::{
-    Chain, Common, Failure, Field, FieldPath, Finding, Item, Kind, Meta, Move, Needs, ObjectRef, Owner, Plan, Progress,
-    Reader, Removal, Rule, Scope, Step, Test, Undo, kinds,
-    object::text,
+    Chain, Common, Failure, Field, FieldPath, Finding, Item, Kind, Meta, Move, Needs, ObjectRef, Owner, Plan,
+    Progress, Reader, Removal, Rule, Scope, Step, Test, Undo, kinds, object::text,
 };
 use serde_json::{Value, json};
 
@@ -108,8 +107,11 @@ impl Step for Fixture {
                 first.push(equip(widget, snapshot));
             }
         }
-        first.extend(marked(&snapshot.gadgets, "recreate").map(recreate));
-        first.extend(marked(&snapshot.config_maps, "replace").map(replace));
+        // A Gadget does not show that it was recreated, so the Station's state before this step must tell.
+        if text(snapshot.station.origin(), "/spec/state") == Some("Closed") {
+            first.extend(marked(&snapshot.gadgets, "recreate").map(recreate));
+        }
+        first.extend(marked(&snapshot.config_maps, "replace").map(|old| replace(old, snapshot)));
         first.extend(marked(&snapshot.deployments, "scale").filter_map(scale_down));
         if snapshot.station.live.is_none() {
             plan.findings.push(Finding::refuse(snapshot.station.object.clone(), "does not exist"));
@@ -117,7 +119,9 @@ impl Step for Fixture {
         }
         let state = FieldPath::dotted("spec.state");
         let advance = |from: &[&str], to: &str| Move::advance(&snapshot.station, state.clone(), from, to);
-        let now = text(snapshot.station.origin(), "/spec/state").unwrap_or_default();
+        // A state says by itself how far it is: what it was before an earlier attempt does not matter.
+        let now =
+            snapshot.station.live.as_deref().and_then(|live| text(live, "/spec/state")).unwrap_or_default();
         if now == "Closed" {
             let chain = Chain::new(snapshot.station.object.clone(), vec![advance(&["Closed"], "Opening")]);
             plan.phases = vec![first, vec![chain]];
@@ -131,7 +135,7 @@ impl Step for Fixture {
                 Chain::new(leftover.object.clone(), vec![gone])
             });
             plan.point_of_no_return.extend(leftovers);
-            if text(snapshot.station.live.as_deref().unwrap_or(&Value::Null), "/spec/state") != Some("Open") {
+            if now != "Open" {
                 let open = advance(&["Opening"], "Open").undone_by(for_good());
                 plan.point_of_no_return.push(Chain::new(snapshot.station.object.clone(), vec![open]));
             }
@@ -186,15 +190,17 @@ fn recreate(gadget: &Item) -> Chain {
 }
 
 /// The new one is there before the old one goes.
-fn replace(old: &Item) -> Chain {
+fn replace(old: &Item, snapshot: &Snapshot) -> Chain {
     let workshop = old.object.namespace.clone().unwrap_or_default();
     let new = kinds::CONFIG_MAP.object(workshop, format!("{}-new", old.object.name));
-    let mut body = new.manifest();
-    body["data"] = old.origin().get("data").cloned().unwrap_or_default();
-    Chain::new(
-        old.object.clone(),
-        vec![Move::create(new, body, &["data"]), Move::delete(old, Removal::within(PATIENCE))],
-    )
+    let mut moves = Vec::new();
+    if !snapshot.config_maps.iter().any(|item| item.object == new && item.is_there()) {
+        let mut body = new.manifest();
+        body["data"] = old.origin().get("data").cloned().unwrap_or_default();
+        moves.push(Move::create(new, body, &["data"]));
+    }
+    moves.push(Move::delete(old, Removal::within(PATIENCE)));
+    Chain::new(old.object.clone(), moves)
 }
 
 fn scale_down(deployment: &Item) -> Option<Chain> {
@@ -210,7 +216,9 @@ fn scale_down(deployment: &Item) -> Option<Chain> {
         vec![Scope::of(&object)],
         PATIENCE,
         move |view| match view.get(&seen) {
-            Some(live) if live.pointer("/status/replicas").and_then(Value::as_i64).unwrap_or(0) == 0 => Progress::Done,
+            Some(live) if live.pointer("/status/replicas").and_then(Value::as_i64).unwrap_or(0) == 0 => {
+                Progress::Done
+            }
             _ => Progress::Pending("it still has replicas".to_owned()),
         },
     );
