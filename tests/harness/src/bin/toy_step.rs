@@ -1,0 +1,317 @@
+//! A step as small as can be, for tests of the harness: it keeps all of a step's promises, or breaks one on request.
+//!
+//! In the namespace of `--namespace` it makes for every ConfigMap `old-X` a `new-X` and deletes `old-X`, recreates
+//! `again`, and at last deletes `legacy` for good. `--bug` is one of:
+//!
+//! - `random-name`: a new object gets a new name in every run;
+//! - `no-journal`: what was deleted is known to this process only;
+//! - `no-undo`: a failed move is left as it is;
+//! - `no-precondition`: a delete takes whatever bears the name when it arrives;
+//! - `busy`: a second run writes its journal again.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::{
+    collections::BTreeSet,
+    process::ExitCode,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use clap::Parser;
+use harness::{Api, Resource};
+use http::{Method, StatusCode};
+use k8s_openapi::ByteString;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+
+#[derive(Parser)]
+struct Arguments {
+    #[arg(long)]
+    namespace: String,
+    #[arg(long)]
+    deadline: f64,
+    #[arg(long)]
+    bug: Option<String>,
+}
+
+/// Why a call did not work out for good.
+#[derive(Debug)]
+struct Failed(String);
+
+/// Where a run ended before its end.
+enum Stop {
+    /// The lock could not be had.
+    Lock(Failed),
+    /// Before the first move.
+    Refused(Failed),
+    /// In a move.
+    Move(Failed),
+    /// In a move that is not taken back.
+    Beyond(Failed),
+    /// Undone, on behalf of an earlier run.
+    Undone,
+    /// The undo could not be finished.
+    NotUndone(Failed),
+}
+
+struct Toy {
+    api: Api,
+    namespace: String,
+    bug: String,
+    give_up: Mutex<Instant>,
+    /// What this process has sent a write for. What it has not needs no undo.
+    begun: Mutex<BTreeSet<String>>,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let read = Kubeconfig::read_from(std::env::var_os("KUBECONFIG").unwrap()).unwrap();
+    let mut config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.unwrap();
+    config.default_retry = false;
+    let toy = Toy {
+        api: Api::new(kube::Client::try_from(config).unwrap()),
+        namespace: arguments.namespace,
+        bug: arguments.bug.unwrap_or_default(),
+        give_up: Mutex::new(Instant::now() + Duration::from_secs_f64(arguments.deadline)),
+        begun: Mutex::default(),
+    };
+    let (code, verdict) = match toy.run().await {
+        Ok(()) => (0, "done".to_owned()),
+        Err(Stop::Lock(why)) => (1, format!("stopped: {}", why.0)),
+        Err(Stop::Refused(why)) => (3, format!("refused: {}", why.0)),
+        Err(Stop::Beyond(why)) => (6, format!("past the point of no return: {}", why.0)),
+        Err(Stop::Undone) => (4, "undone".to_owned()),
+        Err(Stop::NotUndone(why)) => (5, format!("not undone: {}", why.0)),
+        Err(Stop::Move(why)) => match toy.undo(false).await {
+            Ok(()) => (4, format!("undone after {}", why.0)),
+            Err(more) => (5, format!("not undone after {}: {}", why.0, more.0)),
+        },
+    };
+    if !matches!(code, 1) {
+        toy.unlock().await;
+    }
+    eprintln!("{verdict}");
+    ExitCode::from(code)
+}
+
+impl Toy {
+    /// One call with retries: lost connections and 5xx until the deadline, 403 for a moment.
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<(StatusCode, Value), Failed> {
+        let started = Instant::now();
+        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        loop {
+            let give_up = *self.give_up.lock().unwrap();
+            let (until, why) = match self.api.request(method.clone(), path, kind, body.as_ref()).await {
+                Ok((status, answer)) => match status.as_u16() {
+                    403 => (started + Duration::from_millis(200), answer["message"].to_string()),
+                    500.. => (give_up, answer["message"].to_string()),
+                    422 => return Err(Failed(answer["message"].to_string())),
+                    _ => return Ok((status, answer)),
+                },
+                Err(error) => (give_up, format!("{error:#}")),
+            };
+            if Instant::now() > until {
+                return Err(Failed(format!("{method} {path}: {why}")));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn path(&self, plural: &str, name: Option<&str>) -> String {
+        let kind = match plural {
+            "leases" => Resource::new("coordination.k8s.io", "v1", "leases"),
+            plural => Resource::core(plural),
+        };
+        kind.path(Some(&self.namespace), name)
+    }
+
+    async fn get(&self, plural: &str, name: &str) -> Result<Option<Value>, Failed> {
+        let (status, answer) = self.call(Method::GET, &self.path(plural, Some(name)), None).await?;
+        Ok(status.is_success().then_some(answer))
+    }
+
+    /// Creates or replaces one of its own objects; a conflict with itself is read again.
+    async fn put(&self, plural: &str, name: &str, content: Value) -> Result<(), Failed> {
+        for _ in 0..5 {
+            let mut object = content.clone();
+            object["metadata"] = json!({"name": name});
+            let (method, path) = match self.get(plural, name).await? {
+                Some(there) => {
+                    object["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"].clone();
+                    (Method::PUT, self.path(plural, Some(name)))
+                }
+                None => (Method::POST, self.path(plural, None)),
+            };
+            let (status, _) = self.call(method, &path, Some(object)).await?;
+            if status.is_success() {
+                return Ok(());
+            }
+        }
+        Err(Failed(format!("{plural}/{name} changes all the time")))
+    }
+
+    async fn unlock(&self) {
+        if self.put("leases", "belay-toy", json!({"spec": {"holderIdentity": null}})).await.is_err() {
+            eprintln!("the lock was not given back");
+        }
+    }
+
+    async fn write_journal(&self, status: &str, items: &Value) -> Result<(), Failed> {
+        let entry = |text: String| serde_json::to_value(ByteString(text.into_bytes())).unwrap();
+        let data = json!({"status": entry(status.to_owned()), "items": entry(items.to_string())});
+        self.put("secrets", "belay-toy", json!({"type": "belay.dev/journal", "data": data})).await
+    }
+
+    /// Status and pre-images.
+    async fn read_journal(&self) -> Result<(String, Value), Failed> {
+        let Some(head) = self.get("secrets", "belay-toy").await? else {
+            return Ok(("none".into(), json!([])));
+        };
+        let entry = |name: &str| {
+            let bytes: ByteString = serde_json::from_value(head["data"][name].clone()).unwrap();
+            String::from_utf8(bytes.0).unwrap()
+        };
+        Ok((entry("status"), serde_json::from_str(&entry("items")).unwrap()))
+    }
+
+    async fn run(&self) -> Result<(), Stop> {
+        self.call(Method::GET, "/apis", None).await.map_err(Stop::Refused)?;
+        let review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let question = json!({"spec": {"resourceAttributes": {"verb": "delete", "resource": "configmaps"}}});
+        self.call(Method::POST, review, Some(question)).await.map_err(Stop::Refused)?;
+        let holder = json!({"spec": {"holderIdentity": std::process::id().to_string()}});
+        self.put("leases", "belay-toy", holder).await.map_err(Stop::Lock)?;
+
+        let (status, mut items) = self.read_journal().await.map_err(Stop::Refused)?;
+        if status == "undoing" {
+            self.undo(true).await.map_err(Stop::NotUndone)?;
+            return Err(Stop::Undone);
+        }
+        let (_, list) =
+            self.call(Method::GET, &self.path("configmaps", None), None).await.map_err(Stop::Refused)?;
+        let live = list["items"].as_array().cloned().unwrap_or_default();
+        let legacy = live.iter().any(|object| object["metadata"]["name"] == "legacy");
+        if status != "open" && !legacy && self.bug != "busy" {
+            return self.report().await;
+        }
+        if status != "open" || self.bug == "no-journal" {
+            items = live.into_iter().filter(|object| is_source(name_of(object))).collect();
+            self.write_journal("open", &items).await.map_err(Stop::Refused)?;
+        }
+        for item in items.as_array().unwrap() {
+            let moved = self.act(item).await;
+            if moved.is_err() && self.bug == "no-undo" {
+                return Err(Stop::Undone);
+            }
+            moved.map_err(Stop::Move)?;
+        }
+        self.call(Method::DELETE, &self.path("configmaps", Some("legacy")), None)
+            .await
+            .map_err(Stop::Beyond)?;
+        if let Err(why) = self.write_journal("done", &items).await {
+            return Err(Stop::Lock(why));
+        }
+        self.report().await
+    }
+
+    async fn report(&self) -> Result<(), Stop> {
+        if self.put("configmaps", "belay-report-toy", json!({"data": {"summary": "done"}})).await.is_err() {
+            eprintln!("the report was not written");
+        }
+        Ok(())
+    }
+
+    async fn act(&self, item: &Value) -> Result<(), Failed> {
+        let name = name_of(item);
+        if let Some(rest) = name.strip_prefix("old-") {
+            let random = format!("new-{rest}-{}", std::process::id());
+            let new = if self.bug == "random-name" { random } else { format!("new-{rest}") };
+            self.create(&new, &item["data"]).await?;
+            self.delete(item).await
+        } else {
+            self.delete(item).await?;
+            self.create(name, &item["data"]).await
+        }
+    }
+
+    async fn create(&self, name: &str, data: &Value) -> Result<(), Failed> {
+        if self.get("configmaps", name).await?.is_none() {
+            self.begin(name);
+            let object =
+                json!({"metadata": {"name": name, "annotations": {"belay.dev/run": "1"}}, "data": data});
+            self.call(Method::POST, &self.path("configmaps", None), Some(object)).await?;
+        }
+        Ok(())
+    }
+
+    fn begin(&self, name: &str) {
+        self.begun.lock().unwrap().insert(name.to_owned());
+    }
+
+    /// Deletes the object that the pre-image is of, not one that came after it.
+    async fn delete(&self, item: &Value) -> Result<(), Failed> {
+        let name = name_of(item);
+        let Some(there) = self.get("configmaps", name).await? else { return Ok(()) };
+        if there["metadata"]["uid"] != item["metadata"]["uid"] {
+            return Ok(());
+        }
+        self.begin(name);
+        let options = if self.bug == "no-precondition" {
+            json!({})
+        } else {
+            json!({"preconditions": {"uid": item["metadata"]["uid"]}})
+        };
+        self.call(Method::DELETE, &self.path("configmaps", Some(name)), Some(options)).await?;
+        Ok(())
+    }
+
+    /// Takes back what this process has begun, or for an earlier one all that may have been.
+    async fn undo(&self, for_another: bool) -> Result<(), Failed> {
+        *self.give_up.lock().unwrap() = Instant::now() + Duration::from_secs(3);
+        let (_, items) = self.read_journal().await?;
+        self.write_journal("undoing", &items).await?;
+        for item in items.as_array().unwrap().iter().rev() {
+            let name = name_of(item);
+            let touched = |name: &str| for_another || self.begun.lock().unwrap().contains(name);
+            if touched(name) {
+                self.bring_back(item).await?;
+            }
+            let made = name.replace("old-", "new-");
+            if made != name && touched(&made) {
+                self.call(Method::DELETE, &self.path("configmaps", Some(&made)), None).await?;
+            }
+        }
+        self.write_journal("undone", &items).await
+    }
+
+    async fn bring_back(&self, item: &Value) -> Result<(), Failed> {
+        let name = name_of(item);
+        match self.get("configmaps", name).await? {
+            None => {
+                let object = json!({"metadata": {"name": name}, "data": item["data"]});
+                self.call(Method::POST, &self.path("configmaps", None), Some(object)).await?;
+            }
+            Some(there) if there["metadata"]["uid"] != item["metadata"]["uid"] => {
+                let off = json!({"metadata": {"annotations": null}});
+                self.call(Method::PATCH, &self.path("configmaps", Some(name)), Some(off)).await?;
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+}
+
+fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+fn is_source(name: &str) -> bool {
+    name.starts_with("old-") || name == "again"
+}

@@ -1,0 +1,872 @@
+//! Crash at every call: every call of a step is a point at which things go wrong in every way there is; afterwards
+//! the cluster must be as after an undisturbed run, or as before it, as [`expect`](crate::expect) says.
+//!
+//! A step brings a [`Scenario`]: how to put the cluster into the state from which it starts, and which objects
+//! matter. A [`Suite`] of scenarios is the main function of a test. Points are spread over all API servers named
+//! in `BELAY_TEST_KUBECONFIGS`, a list of kubeconfigs separated by colons.
+
+use std::{
+    any::Any,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fmt,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::Parser;
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::{
+    api::Api,
+    call::{Call, Class, Verb, writes_that_matter},
+    expect::{Allowed, Leaves, Stage, allowed, with_blocked_undo},
+    fault::{At, Fault, Landing, Scope},
+    proxy::{Held, Upstream},
+    run::{Exit, Outcome, StepCommand},
+    state::{Area, Bookkeeping, Diff, Identity, Key, State, clear, own_areas},
+};
+
+/// The variable that names the API servers.
+pub const KUBECONFIGS: &str = "BELAY_TEST_KUBECONFIGS";
+/// When so many points have failed the rest is not tried: the log is long enough.
+const ENOUGH_FAILURES: usize = 20;
+/// How often a call that was not made is waited for in a new run before that is a failure.
+const TRIES: usize = 3;
+/// How many runs it may take to put things right: an undo is finished, then the step is done.
+const RERUNS: usize = 3;
+/// Slack after the deadline before a call that fails until then works again, so that the step has surely given up.
+const AFTER_DEADLINE: Duration = Duration::from_millis(500);
+
+/// What lives for as long as a worker does: stand-in controllers, for instance.
+pub type Guard = Box<dyn Any + Send + Sync>;
+
+/// A place to run a step: an API server, and a name that no other worker on it has.
+#[derive(Clone)]
+pub struct Worker {
+    /// The number of the API server.
+    pub server: usize,
+    /// The number of the worker on that API server.
+    pub number: usize,
+    /// The way to the API server for the proxies.
+    pub upstream: Upstream,
+    /// The API server, for the scenario itself.
+    pub api: Api,
+}
+
+impl Worker {
+    /// A name with the worker's number behind it, for namespaces and for prefixes of cluster-scoped objects.
+    #[must_use]
+    pub fn name(&self, base: &str) -> String {
+        format!("{base}-w{}", self.number)
+    }
+}
+
+/// A step, and a cluster on which it has something to do.
+pub trait Scenario: Send + Sync + 'static {
+    /// The step's name, and what tells two scenarios of a step apart.
+    fn name(&self) -> &str;
+
+    /// How the step is started. Times should be short: a call that fails with 500 does so until the deadline.
+    fn command(&self, worker: &Worker) -> StepCommand;
+
+    /// The deadline that the command gives the step.
+    fn deadline(&self) -> Duration;
+
+    /// The namespace where the step keeps lock, journal and report.
+    fn home(&self, worker: &Worker) -> String;
+
+    /// The objects that matter. They are compared, and nothing else is.
+    fn areas(&self, worker: &Worker) -> Vec<Area>;
+
+    /// Once per worker: CRDs, namespaces, stand-ins. What it returns is dropped when the worker is done.
+    fn setup(&self, worker: &Worker) -> impl Future<Output = Result<Guard>> + Send;
+
+    /// Before every point, when areas and home are empty: makes the objects from which the step starts, and waits
+    /// until they are as they shall be.
+    fn fill(&self, worker: &Worker) -> impl Future<Output = Result<()>> + Send;
+
+    /// How many workers may share an API server. More than one only if everything that the step looks at is in
+    /// namespaces, or bears a prefix, that the worker's name makes its own.
+    fn workers_per_server(&self) -> usize {
+        1
+    }
+
+    /// Whether a move stands behind the point of no return.
+    fn is_for_good(&self, _call: &Call) -> bool {
+        false
+    }
+
+    /// Takes out of an object what differs between two runs that did the same, beyond what
+    /// [`normalise`](crate::state::normalise) takes out.
+    fn adjust(&self, _object: &mut Value) {}
+
+    /// How long controllers and stand-ins may take to come to rest after a run.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    /// Narrows or widens what a run may come to when a call fails for good.
+    fn expect(&self, _call: &Call, _stage: Stage, ends: Vec<Allowed>) -> Vec<Allowed> {
+        ends
+    }
+
+    /// The ways in which things go wrong.
+    fn modes(&self) -> Vec<Mode> {
+        Mode::ALL.to_vec()
+    }
+}
+
+/// A way in which things go wrong at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// Killed before the call is sent.
+    KillBefore,
+    /// Killed after it is answered.
+    KillAfter,
+    /// The answer is lost.
+    LoseAnswer,
+    /// Killed; the call lands while the next run is under way. Only for writes: a read that nobody waits for
+    /// changes nothing.
+    LandLate(Landing),
+    /// It fails for good with this status; with 500 until the deadline.
+    Fail(u16),
+    /// Killed before a call of an undo is sent.
+    KillBeforeInUndo,
+    /// Killed after a call of an undo is answered.
+    KillAfterInUndo,
+    /// The answer to a call of an undo is lost.
+    LoseAnswerInUndo,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::KillBefore,
+        Self::KillAfter,
+        Self::LoseAnswer,
+        Self::LandLate(Landing::BeforeFirstMove),
+        Self::LandLate(Landing::BeforeRelease),
+        Self::Fail(403),
+        Self::Fail(422),
+        Self::Fail(500),
+        Self::KillBeforeInUndo,
+        Self::KillAfterInUndo,
+        Self::LoseAnswerInUndo,
+    ];
+
+    fn in_undo(self) -> bool {
+        matches!(self, Self::KillBeforeInUndo | Self::KillAfterInUndo | Self::LoseAnswerInUndo)
+    }
+
+    /// Whether a call is worth a point in this mode.
+    fn suits(self, call: &Call) -> bool {
+        let has_number = call.number.is_some();
+        match self {
+            Self::LandLate(_) => has_number && call.is_write(),
+            // After a renewal, or after a watch has begun, is before the next call; and there is nothing invalid in
+            // a watch or a renewal.
+            Self::KillAfter | Self::KillAfterInUndo | Self::Fail(422) => has_number,
+            _ => true,
+        }
+    }
+
+    fn fault(self, at: At, deadline: Duration) -> Fault {
+        match self {
+            Self::KillBefore | Self::KillBeforeInUndo => Fault::KillBefore(at),
+            Self::KillAfter | Self::KillAfterInUndo => Fault::KillAfter(at),
+            Self::LoseAnswer | Self::LoseAnswerInUndo => Fault::LoseAnswer(at),
+            Self::LandLate(_) => Fault::KillAndLandLate(at),
+            Self::Fail(status) => Fault::FailForGood {
+                at,
+                status,
+                // What is invalid is this object; what is forbidden is to do this at all.
+                scope: if status == 422 { Scope::Body } else { Scope::Target },
+                until: (status >= 500).then_some(deadline + AFTER_DEADLINE),
+            },
+        }
+    }
+
+    /// What takes longest comes first, so that workers end together.
+    fn weight(self) -> u32 {
+        match self {
+            Self::Fail(403) => 0,
+            Self::Fail(500) => 1,
+            _ => 2,
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KillBefore => out.write_str("kill-before"),
+            Self::KillAfter => out.write_str("kill-after"),
+            Self::LoseAnswer => out.write_str("lose-answer"),
+            Self::LandLate(Landing::BeforeFirstMove) => out.write_str("land-late"),
+            Self::LandLate(Landing::BeforeRelease) => out.write_str("land-last"),
+            Self::LandLate(landing) => write!(out, "land-late-{landing:?}"),
+            Self::Fail(status) => write!(out, "fail-{status}"),
+            Self::KillBeforeInUndo => out.write_str("undo-kill-before"),
+            Self::KillAfterInUndo => out.write_str("undo-kill-after"),
+            Self::LoseAnswerInUndo => out.write_str("undo-lose-answer"),
+        }
+    }
+}
+
+/// A call and what happens to it.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// The call.
+    pub at: At,
+    /// What happens.
+    pub mode: Mode,
+    /// Whether it may be missing: renewals and watches come when they like.
+    pub optional: bool,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} at {}", self.mode, self.at)
+    }
+}
+
+/// A point that did not hold.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The point.
+    pub point: Point,
+    /// The call that was hit, as far as known.
+    pub call: Option<String>,
+    /// What did not hold, and the logs.
+    pub why: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(out, "{}", self.point)?;
+        if let Some(call) = &self.call {
+            writeln!(out, "  {call}")?;
+        }
+        self.why.lines().try_for_each(|line| writeln!(out, "  {line}"))
+    }
+}
+
+/// The result of all points of a scenario.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// The scenario's name.
+    pub name: String,
+    /// Counted calls of an undisturbed run.
+    pub calls: u32,
+    /// Points that held and points in all, by mode.
+    pub points: BTreeMap<Mode, (usize, usize)>,
+    /// Points that did not hold.
+    pub failures: Vec<Failure>,
+    /// Points that were not tried after too many failures.
+    pub left_out: usize,
+}
+
+impl Tally {
+    /// Points that held, and points in all.
+    #[must_use]
+    pub fn total(&self) -> (usize, usize) {
+        self.points.values().fold((0, 0), |(held, all), (more_held, more)| (held + more_held, all + more))
+    }
+
+    /// Whether every point held.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        let (held, all) = self.total();
+        held == all && self.failures.is_empty() && self.left_out == 0
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for failure in &self.failures {
+            writeln!(out, "{}: FAILED {failure}", self.name)?;
+        }
+        if self.left_out > 0 {
+            writeln!(out, "{}: {} points were not tried after so many failures", self.name, self.left_out)?;
+        }
+        for (mode, (held, all)) in &self.points {
+            writeln!(out, "{}: {mode}: {held} of {all}", self.name)?;
+        }
+        let (held, all) = self.total();
+        writeln!(out, "crash points: {held} of {all} ({}, {} calls)", self.name, self.calls)
+    }
+}
+
+/// Which points are tried.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// Only these modes, by name; empty: all.
+    pub modes: Vec<String>,
+    /// Only these counted calls; empty: all.
+    pub calls: Vec<u32>,
+}
+
+/// What an undisturbed run on a worker's cluster does.
+struct Baseline {
+    start: State,
+    end: State,
+    calls: Vec<Call>,
+    /// A fault that makes the step undo, and the number of the call that it hits; none if the step has no moves.
+    undo: Option<(At, u32)>,
+}
+
+/// Tries every chosen point of a scenario, spread over the API servers.
+pub async fn drive<S: Scenario>(scenario: Arc<S>, servers: &[Upstream], choice: &Choice) -> Result<Tally> {
+    ensure!(!servers.is_empty(), "no API server: set {KUBECONFIGS}");
+    let place = |server: usize, number: usize| {
+        let upstream = servers[server].clone();
+        Worker { server, number, api: Api::new(upstream.client()), upstream }
+    };
+    let first = Lane::open(scenario.clone(), place(0, 0)).await?;
+    let mut points = first.points(choice).await?;
+    points.sort_by_key(|point| point.mode.weight());
+    let all: BTreeMap<Mode, usize> = points.iter().fold(BTreeMap::new(), |mut all, point| {
+        *all.entry(point.mode).or_default() += 1;
+        all
+    });
+    let mut tally = Tally { name: scenario.name().to_owned(), calls: first.calls(), ..Tally::default() };
+    tally.points = all.into_iter().map(|(mode, count)| (mode, (0, count))).collect();
+    let queue = Arc::new(Queue::new(scenario.name(), points));
+
+    let mut workers = tokio::task::JoinSet::new();
+    let places = (0..scenario.workers_per_server().max(1))
+        .flat_map(|number| (0..servers.len()).map(move |server| (server, number)))
+        .skip(1)
+        .take(queue.total.saturating_sub(1));
+    for (server, number) in places {
+        let (scenario, queue, worker) = (scenario.clone(), queue.clone(), place(server, number));
+        workers.spawn(async move {
+            let lane = Lane::open(scenario, worker).await?;
+            lane.work(&queue).await
+        });
+    }
+    let own_queue = queue.clone();
+    workers.spawn(async move { first.work(&own_queue).await });
+    while let Some(done) = workers.join_next().await {
+        for (point, end) in done.context("a worker")?? {
+            let entry = tally.points.entry(point.mode).or_default();
+            match end {
+                Ok(true) => entry.0 += 1,
+                // It was not made this time: neither tried nor failed.
+                Ok(false) => entry.1 -= 1,
+                Err(failure) => tally.failures.push(failure),
+            }
+        }
+    }
+    tally.left_out = queue.left();
+    Ok(tally)
+}
+
+/// Points that wait for a worker.
+struct Queue {
+    name: String,
+    total: usize,
+    waiting: Mutex<VecDeque<Point>>,
+    failed: AtomicUsize,
+    said: Mutex<Instant>,
+}
+
+impl Queue {
+    fn new(name: &str, points: Vec<Point>) -> Self {
+        Self {
+            name: name.to_owned(),
+            total: points.len(),
+            waiting: Mutex::new(points.into()),
+            failed: AtomicUsize::new(0),
+            said: Mutex::new(Instant::now()),
+        }
+    }
+
+    fn next(&self) -> Option<Point> {
+        let failed = self.failed.load(Ordering::Relaxed);
+        if failed >= ENOUGH_FAILURES {
+            return None;
+        }
+        let mut waiting = self.waiting.lock().unwrap();
+        let mut said = self.said.lock().unwrap();
+        if said.elapsed() > Duration::from_secs(10) {
+            *said = Instant::now();
+            eprintln!(
+                "{}: {} of {} points tried, {failed} failed",
+                self.name,
+                self.total - waiting.len(),
+                self.total
+            );
+        }
+        waiting.pop_front()
+    }
+
+    fn left(&self) -> usize {
+        self.waiting.lock().unwrap().len()
+    }
+}
+
+/// A worker with its scenario set up and its undisturbed run made.
+struct Lane<S> {
+    scenario: Arc<S>,
+    worker: Worker,
+    baseline: Baseline,
+    _guard: Guard,
+}
+
+/// What went wrong at a point, with the call that was hit.
+struct Wrong {
+    call: Option<String>,
+    error: anyhow::Error,
+}
+
+impl<S: Scenario> Lane<S> {
+    async fn open(scenario: Arc<S>, worker: Worker) -> Result<Self> {
+        let guard = scenario.setup(&worker).await.context("setting the scenario up")?;
+        let baseline =
+            Baseline { start: State::default(), end: State::default(), calls: Vec::new(), undo: None };
+        let mut lane = Self { scenario, worker, baseline, _guard: guard };
+        lane.run_undisturbed().await.with_context(|| {
+            format!("{} undisturbed, on API server {}", lane.scenario.name(), lane.worker.server)
+        })?;
+        Ok(lane)
+    }
+
+    /// The undisturbed run: it succeeds, closes what it opened, and a second one finds nothing to do.
+    async fn run_undisturbed(&mut self) -> Result<()> {
+        self.reset().await?;
+        self.baseline.start = self.read_settled().await?;
+        let first = self.run(Vec::new()).await?;
+        first.expect_exit(0)?;
+        self.baseline.end = self.read_settled().await?;
+        self.baseline.calls = first.calls;
+        self.nothing_left_open().await?;
+        let second = self.run(Vec::new()).await?;
+        second.expect_exit(0).context("the second run")?;
+        let writes = writes_that_matter(&second.calls);
+        if !writes.is_empty() {
+            let writes: Vec<String> = writes.iter().map(ToString::to_string).collect();
+            bail!("the second run should find nothing to do, but wrote:\n{}", writes.join("\n"));
+        }
+        self.same_as(&self.baseline.end, "after a second run").await?;
+        self.baseline.undo = self.undoing();
+        Ok(())
+    }
+
+    /// The last move that can be taken back, and whose object was not written before: undo does not need it.
+    fn undoing(&self) -> Option<(At, u32)> {
+        let calls = &self.baseline.calls;
+        let fresh = |at: usize| {
+            let call = &calls[at];
+            let is_move = call.class == Class::Move && call.succeeded() && !self.scenario.is_for_good(call);
+            is_move && !calls[..at].iter().any(|other| other.class == Class::Move && other.same_object(call))
+        };
+        let last = (0..calls.len()).rev().find(|at| fresh(*at))?;
+        Some((At::Call(calls[last].number?), calls[last].number?))
+    }
+
+    fn calls(&self) -> u32 {
+        self.baseline.calls.iter().filter_map(|call| call.number).max().unwrap_or_default()
+    }
+
+    /// All points of the chosen modes and calls.
+    async fn points(&self, choice: &Choice) -> Result<Vec<Point>> {
+        let modes: Vec<Mode> = self
+            .scenario
+            .modes()
+            .into_iter()
+            .filter(|mode| choice.modes.is_empty() || choice.modes.contains(&mode.to_string()))
+            .collect();
+        let undo =
+            if modes.iter().any(|mode| mode.in_undo()) { self.calls_of_an_undo().await? } else { Vec::new() };
+        let mut points = Vec::new();
+        for mode in modes {
+            let calls = if mode.in_undo() { &undo } else { &self.baseline.calls };
+            for call in calls.iter().filter(|call| mode.suits(call)) {
+                let (at, optional) = match (call.number, call.lease, call.watch) {
+                    (Some(number), ..) => (At::Call(number), false),
+                    (None, Some(number), _) => (At::Lease(number), true),
+                    (None, None, Some(number)) => (At::Watch(number), true),
+                    _ => continue,
+                };
+                if choice.calls.is_empty() || call.number.is_some_and(|number| choice.calls.contains(&number))
+                {
+                    points.push(Point { at, mode, optional });
+                }
+            }
+        }
+        Ok(points)
+    }
+
+    /// What the step calls from the moment when it has to undo.
+    async fn calls_of_an_undo(&self) -> Result<Vec<Call>> {
+        let Some((_, number)) = &self.baseline.undo else { return Ok(Vec::new()) };
+        self.reset().await?;
+        let start = self.read_settled().await?;
+        let run = self.run(self.undo_fault().into_iter().collect()).await?;
+        run.expect_exit(4).context("a run that must undo")?;
+        self.restored(&start, &run.calls).await.context("after an undisturbed undo")?;
+        let after = |call: &Call| call.number.is_some_and(|at| at > *number);
+        Ok(run.calls.into_iter().filter(after).collect())
+    }
+
+    fn undo_fault(&self) -> Option<Fault> {
+        let (at, _) = self.baseline.undo.clone()?;
+        Some(Fault::FailForGood { at, status: 422, scope: Scope::Body, until: None })
+    }
+
+    async fn work(self, queue: &Queue) -> Result<Vec<(Point, Result<bool, Failure>)>> {
+        let mut ends = Vec::new();
+        while let Some(point) = queue.next() {
+            let end = match self.try_point(&point).await {
+                Ok(reached) => Ok(reached),
+                Err(Wrong { call, error }) => {
+                    queue.failed.fetch_add(1, Ordering::Relaxed);
+                    Err(Failure { point: point.clone(), call, why: format!("{error:#}") })
+                }
+            };
+            ends.push((point, end));
+        }
+        Ok(ends)
+    }
+
+    /// Tries a point until its call is made. False: it was not, and need not be.
+    async fn try_point(&self, point: &Point) -> Result<bool, Wrong> {
+        for _ in 0..TRIES {
+            let mut call = None;
+            match self.try_once(point, &mut call).await {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) => return Err(Wrong { call, error }),
+            }
+        }
+        if point.optional {
+            return Ok(false);
+        }
+        Err(Wrong {
+            call: None,
+            error: anyhow!("the call was not made in {TRIES} runs: the step's calls vary"),
+        })
+    }
+
+    async fn try_once(&self, point: &Point, hit: &mut Option<String>) -> Result<bool> {
+        self.reset().await.context("reset")?;
+        let start = self.read().await?;
+        let diff = self.baseline.start.diff(&start);
+        ensure!(diff.is_empty(), "the scenario does not start as before:\n{diff}");
+
+        let mut faults = vec![point.mode.fault(point.at.clone(), self.scenario.deadline())];
+        if point.mode.in_undo() {
+            faults.extend(self.undo_fault());
+        }
+        let mut run = self.run(faults).await?;
+        let Some(struck) = run.struck.iter().find(|call| point.at.is(call)).cloned() else {
+            return Ok(false);
+        };
+        *hit = Some(struck.to_string());
+        let held = run.held.take();
+        let log = || format!("\nthe disturbed run: {}; its log ends:\n{}", run.exit, run.tail(30));
+        self.judge(point, &struck, &run, &start).await.map_err(|error| anyhow!("{error:#}{}", log()))?;
+        let righted = self.put_right(point, held, &start, run.calls.clone()).await;
+        righted.map_err(|error| anyhow!("{error:#}{}", log()))?;
+        Ok(true)
+    }
+
+    /// Whether the disturbed run ended as it should.
+    async fn judge(&self, point: &Point, struck: &Call, run: &Outcome, start: &State) -> Result<()> {
+        match point.mode {
+            Mode::KillBefore
+            | Mode::KillAfter
+            | Mode::LandLate(_)
+            | Mode::KillBeforeInUndo
+            | Mode::KillAfterInUndo => {
+                ensure!(run.exit == Exit::Signal(9), "it was killed and ended with {}", run.exit);
+                Ok(())
+            }
+            Mode::LoseAnswer => {
+                ensure!(
+                    run.exit == Exit::Code(0),
+                    "a lost answer is asked for again, but it ended with {}",
+                    run.exit
+                );
+                self.done("after a lost answer").await
+            }
+            Mode::LoseAnswerInUndo => {
+                ensure!(
+                    run.exit == Exit::Code(4),
+                    "a lost answer is asked for again, but undo ended with {}",
+                    run.exit
+                );
+                self.restored(start, &run.calls).await
+            }
+            Mode::Fail(status) => {
+                let at = run.calls.iter().position(|call| call.at == struck.at).unwrap_or_default();
+                let before = &run.calls[..at];
+                let for_good = |call: &Call| self.scenario.is_for_good(call);
+                let stage = Stage::of(struck, before, &self.baseline.calls, for_good);
+                let has_end =
+                    self.baseline.calls.iter().any(|call| call.class == Class::Move && for_good(call));
+                let mut ends = allowed(struck, stage, has_end);
+                if status < 500 {
+                    ends = with_blocked_undo(ends, struck, before);
+                }
+                let ends = self.scenario.expect(struck, stage, ends);
+                let shown: Vec<String> = ends.iter().map(ToString::to_string).collect();
+                let shown = format!("at stage {stage:?} the run may come to {}", shown.join(" or "));
+                let Some(end) = ends.iter().find(|end| run.exit == Exit::Code(end.exit)) else {
+                    bail!("{shown}, but it came to {}", run.exit);
+                };
+                match end.leaves {
+                    Leaves::Anything => Ok(()),
+                    // The lock may be what could not be given back.
+                    Leaves::Done => self
+                        .same_as(&self.baseline.end, "after a failure that does not matter")
+                        .await
+                        .map(drop),
+                    Leaves::Restored => self.restored(start, &run.calls).await,
+                    Leaves::Untouched => {
+                        let moves =
+                            run.calls.iter().filter(|call| call.class == Class::Move && call.succeeded());
+                        let moves: Vec<String> = moves.map(ToString::to_string).collect();
+                        ensure!(moves.is_empty(), "{shown}, but moves were made:\n{}", moves.join("\n"));
+                        self.restored(start, &run.calls).await
+                    }
+                }
+                .context(shown)
+            }
+        }
+    }
+
+    /// Runs the step again without faults until it is done; after a kill the first run must do it.
+    async fn put_right(
+        &self,
+        point: &Point,
+        held: Option<Held>,
+        start: &State,
+        mut calls: Vec<Call>,
+    ) -> Result<()> {
+        let must_resume = matches!(point.mode, Mode::KillBefore | Mode::KillAfter | Mode::LandLate(_));
+        let mut faults = Vec::new();
+        if let (Mode::LandLate(when), Some(held)) = (point.mode, held) {
+            faults.push(Fault::Land { held, when });
+        }
+        for number in 1..=RERUNS {
+            let run = self.run(std::mem::take(&mut faults)).await?;
+            calls.extend(run.calls.iter().cloned());
+            let log = |error: anyhow::Error| {
+                let mut told = format!("rerun {number}: {}", run.exit);
+                for landed in &run.landed {
+                    let before =
+                        landed.before.as_ref().map_or_else(|| "its end".to_owned(), ToString::to_string);
+                    told =
+                        format!("{told}; {} landed before {before} and got {:?}", landed.call, landed.answer);
+                }
+                anyhow!("{error:#}\n{told}; its log ends:\n{}", run.tail(30))
+            };
+            match run.exit {
+                Exit::Code(0) => return self.done("after the rerun").await.map_err(log),
+                Exit::Code(4) if !must_resume => self.restored(start, &calls).await.map_err(log)?,
+                exit => return Err(log(anyhow!("the rerun should finish, but ended with {exit}"))),
+            }
+        }
+        bail!("not finished after {RERUNS} reruns")
+    }
+
+    /// The state after an undisturbed run, and nothing left open.
+    async fn done(&self, when: &str) -> Result<()> {
+        self.same_as(&self.baseline.end, when).await?;
+        self.nothing_left_open().await
+    }
+
+    /// The state from which the runs that made these calls started; only objects that they had deleted, and what
+    /// went with them, may be others.
+    async fn restored(&self, start: &State, calls: &[Call]) -> Result<()> {
+        let now = self.same_as(start, "which should be restored").await?;
+        let deleted = |identity: &Identity| {
+            calls
+                .iter()
+                .any(|call| call.verb == Verb::Delete && call.succeeded() && identity.is_target_of(call))
+        };
+        let mut gone: BTreeSet<&Key> =
+            start.identities.iter().filter(|(_, identity)| deleted(identity)).map(|(key, _)| key).collect();
+        loop {
+            let with_owner = |identity: &Identity| identity.owners.iter().any(|owner| gone.contains(owner));
+            let more: Vec<&Key> = start
+                .identities
+                .iter()
+                .filter(|(key, identity)| !gone.contains(key) && with_owner(identity))
+                .map(|(key, _)| key)
+                .collect();
+            if more.is_empty() {
+                break;
+            }
+            gone.extend(more);
+        }
+        let replaced = start.replaced(&now, |key, _| gone.contains(key));
+        ensure!(replaced.is_empty(), "objects that need not be touched were replaced:\n{replaced}");
+        Ok(())
+    }
+
+    /// Waits until the cluster is in this state.
+    async fn same_as(&self, wanted: &State, when: &str) -> Result<State> {
+        let end = Instant::now() + self.scenario.patience();
+        loop {
+            let now = self.read().await?;
+            let diff = wanted.diff(&now);
+            if diff.is_empty() {
+                return Ok(now);
+            }
+            if Instant::now() > end {
+                bail!("the state {when} differs:\n{diff}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn nothing_left_open(&self) -> Result<()> {
+        let open: Diff =
+            Bookkeeping::read(&self.worker.api, &self.scenario.home(&self.worker)).await?.left_open();
+        ensure!(open.is_empty(), "left open:\n{open}");
+        Ok(())
+    }
+
+    async fn reset(&self) -> Result<()> {
+        let mut areas = self.scenario.areas(&self.worker);
+        areas.extend(own_areas(&self.scenario.home(&self.worker)));
+        clear(&self.worker.api, &areas, Duration::from_secs(30)).await?;
+        self.scenario.fill(&self.worker).await
+    }
+
+    async fn run(&self, faults: Vec<Fault>) -> Result<Outcome> {
+        self.scenario.command(&self.worker).run(&self.worker.upstream, faults).await
+    }
+
+    async fn read(&self) -> Result<State> {
+        let areas = self.scenario.areas(&self.worker);
+        State::read(&self.worker.api, &areas, |object| self.scenario.adjust(object)).await
+    }
+
+    async fn read_settled(&self) -> Result<State> {
+        let areas = self.scenario.areas(&self.worker);
+        let adjust = |object: &mut Value| self.scenario.adjust(object);
+        State::read_settled(&self.worker.api, &areas, &adjust, self.scenario.patience()).await
+    }
+}
+
+/// The API servers named in the environment.
+pub async fn servers() -> Result<Vec<Upstream>> {
+    let named = std::env::var(KUBECONFIGS).unwrap_or_default();
+    let mut servers = Vec::new();
+    for path in named.split(':').filter(|path| !path.is_empty()) {
+        servers.push(Upstream::from_kubeconfig(&PathBuf::from(path)).await?);
+    }
+    Ok(servers)
+}
+
+type Driver = Box<dyn Fn(Vec<Upstream>, Choice) -> BoxFuture<'static, Result<Tally>> + Send + Sync>;
+
+/// Scenarios by name: the main function of a test.
+#[derive(Default)]
+pub struct Suite {
+    scenarios: Vec<(String, Driver)>,
+}
+
+/// What `cargo test -p harness --test crash --` is followed by.
+#[derive(Parser)]
+#[command(name = "crash", about = "Crashes steps at every call of a run and looks at what is left")]
+struct Arguments {
+    /// Steps to try; all if none is named
+    steps: Vec<String>,
+    /// Try only this way of going wrong, for instance kill-before or fail-403
+    #[arg(long)]
+    mode: Vec<String>,
+    /// Try only this call
+    #[arg(long)]
+    call: Vec<u32>,
+    /// Name the scenarios and end
+    #[arg(long)]
+    list: bool,
+    /// For cargo's sake: output is never captured here
+    #[arg(long, hide = true)]
+    nocapture: bool,
+    /// For cargo's sake
+    #[arg(long, hide = true)]
+    format: Option<String>,
+}
+
+impl Suite {
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a scenario.
+    #[must_use]
+    pub fn with<S: Scenario>(mut self, scenario: S) -> Self {
+        let name = scenario.name().to_owned();
+        let scenario = Arc::new(scenario);
+        let driver: Driver = Box::new(move |servers, choice| {
+            let scenario = scenario.clone();
+            Box::pin(async move { drive(scenario, &servers, &choice).await })
+        });
+        self.scenarios.push((name, driver));
+        self
+    }
+
+    /// Tries what the command line asks for. Succeeds if every point held.
+    ///
+    /// Without an API server there is nothing to try: that is said, and is an error only for who named a step.
+    #[must_use]
+    pub fn main(self) -> ExitCode {
+        let arguments = Arguments::parse();
+        if arguments.list {
+            self.scenarios.iter().for_each(|(name, _)| println!("{name}: test"));
+            return ExitCode::SUCCESS;
+        }
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        match runtime.block_on(self.try_all(&arguments)) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("crash: {error:#}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    async fn try_all(&self, arguments: &Arguments) -> Result<bool> {
+        let servers = servers().await?;
+        if servers.is_empty() && arguments.steps.is_empty() {
+            println!("crash: no API server, nothing tried (set {KUBECONFIGS})");
+            return Ok(true);
+        }
+        let wanted =
+            |name: &str| arguments.steps.is_empty() || arguments.steps.iter().any(|step| name.contains(step));
+        ensure!(self.scenarios.iter().any(|(name, _)| wanted(name)), "no such scenario; --list names them");
+        let choice = Choice { modes: arguments.mode.clone(), calls: arguments.call.clone() };
+        let mut good = true;
+        for (name, driver) in self.scenarios.iter().filter(|(name, _)| wanted(name)) {
+            let started = Instant::now();
+            match driver(servers.clone(), choice.clone()).await {
+                Ok(tally) => {
+                    print!("{tally}");
+                    good &= tally.is_good();
+                }
+                Err(error) => {
+                    println!("{name}: {error:#}");
+                    good = false;
+                }
+            }
+            println!("{name}: {:.0} s on {} API servers", started.elapsed().as_secs_f64(), servers.len());
+        }
+        Ok(good)
+    }
+}

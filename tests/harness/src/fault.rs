@@ -1,0 +1,385 @@
+//! What goes wrong, and at which call.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    call::{Call, Class, LeaseUse},
+    proxy::Held,
+};
+
+/// A question about a call, for faults and waits that name their call by what it is.
+pub type Matcher = Arc<dyn Fn(&Call) -> bool + Send + Sync>;
+
+/// A call of a run.
+#[derive(Clone)]
+pub enum At {
+    /// The k-th counted call, from 1.
+    Call(u32),
+    /// The j-th Lease request, from 1: the only way to name a renewal.
+    Lease(u32),
+    /// The j-th watch, from 1.
+    Watch(u32),
+    /// The first call of which this is true.
+    First(Matcher),
+}
+
+impl At {
+    /// The first call of which this is true.
+    pub fn first(matcher: impl Fn(&Call) -> bool + Send + Sync + 'static) -> Self {
+        Self::First(Arc::new(matcher))
+    }
+
+    /// Whether it means this call.
+    #[must_use]
+    pub fn is(&self, call: &Call) -> bool {
+        match self {
+            Self::Call(number) => call.number == Some(*number),
+            Self::Lease(number) => call.lease == Some(*number),
+            Self::Watch(number) => call.watch == Some(*number),
+            Self::First(matcher) => matcher(call),
+        }
+    }
+}
+
+impl fmt::Debug for At {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(number) => write!(out, "call {number}"),
+            Self::Lease(number) => write!(out, "lease call {number}"),
+            Self::Watch(number) => write!(out, "watch {number}"),
+            Self::First(_) => out.write_str("the first matching call"),
+        }
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, out)
+    }
+}
+
+/// How much fails together with the call that fails for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Every later request with the same verb, path, name and dry-run flag: a right that was taken away.
+    Target,
+    /// Of those only the ones with the same body: a schema or webhook that dislikes this very object.
+    Body,
+}
+
+/// When a request that was held back is sent on, while the next run is under way.
+///
+/// Whatever is asked for, it lands at the latest before that run gives the lock back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Landing {
+    /// When the next run has decided, just before its first move.
+    BeforeFirstMove,
+    /// Just after its first move.
+    AfterFirstMove,
+    /// Just before its n-th counted call.
+    BeforeCall(u32),
+    /// When it believes to be done, just before it gives the lock back.
+    BeforeRelease,
+}
+
+/// Something that goes wrong in a run.
+pub enum Fault {
+    /// The step is killed; the call is never sent.
+    KillBefore(At),
+    /// The call is sent and answered, then the step is killed before it sees a byte of the answer.
+    KillAfter(At),
+    /// The call is sent and answered, then the connection is cut. The step lives.
+    LoseAnswer(At),
+    /// The step is killed and the call is held back: see [`Held`] and [`Fault::Land`].
+    KillAndLandLate(At),
+    /// A call of an earlier run lands in this one.
+    Land {
+        /// The call, as an earlier run's [`Outcome`](crate::run::Outcome) hands it out.
+        held: Held,
+        /// When.
+        when: Landing,
+    },
+    /// The call, and every later one that is the same, is answered with an error. All else passes.
+    FailForGood {
+        /// Which call.
+        at: At,
+        /// The error's code.
+        status: u16,
+        /// What else fails with it.
+        scope: Scope,
+        /// How long after the run's start it stops failing; none: never.
+        until: Option<Duration>,
+    },
+    /// Every n-th request is answered with 429 and a Retry-After.
+    Throttle {
+        /// n.
+        every: u32,
+        /// Seconds.
+        retry_after: u32,
+    },
+    /// Calls are sent on late.
+    Delay {
+        /// Which call; none: all of them.
+        at: Option<At>,
+        /// By how much.
+        by: Duration,
+    },
+    /// The API server is gone for a while: every connection is cut and no new one accepted.
+    Refuse {
+        /// From this call on, which is cut off too.
+        at: At,
+        /// For how long.
+        lasting: Duration,
+    },
+    /// Whatever else a test thinks of. Called for every request, must not block.
+    Hook(Box<dyn FnMut(&Call) -> Action + Send>),
+}
+
+impl Fault {
+    /// [`Fault::FailForGood`] for every later request of the same verb and path.
+    #[must_use]
+    pub fn forbid(at: At) -> Self {
+        Self::FailForGood { at, status: 403, scope: Scope::Target, until: None }
+    }
+
+    /// A hook.
+    pub fn hook(hook: impl FnMut(&Call) -> Action + Send + 'static) -> Self {
+        Self::Hook(Box::new(hook))
+    }
+}
+
+impl fmt::Debug for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KillBefore(at) => write!(out, "killed before {at}"),
+            Self::KillAfter(at) => write!(out, "killed after {at}"),
+            Self::LoseAnswer(at) => write!(out, "answer of {at} lost"),
+            Self::KillAndLandLate(at) => write!(out, "killed at {at}, which lands late"),
+            Self::Land { held, when } => write!(out, "{} lands {when:?}", held.call()),
+            Self::FailForGood { at, status, .. } => write!(out, "{at} fails for good with {status}"),
+            Self::Throttle { every, .. } => write!(out, "every {every}th request throttled"),
+            Self::Delay { at: Some(at), by } => write!(out, "{at} delayed by {by:?}"),
+            Self::Delay { at: None, by } => write!(out, "all delayed by {by:?}"),
+            Self::Refuse { at, lasting } => write!(out, "connections refused for {lasting:?} from {at}"),
+            Self::Hook(_) => out.write_str("hook"),
+        }
+    }
+}
+
+/// What the proxy does with one request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Sends it on.
+    Forward,
+    /// Sends it on after a while.
+    Delay(Duration),
+    /// Kills the step, drops the request.
+    KillBefore,
+    /// Sends it on, kills the step when the answer is there.
+    KillAfter,
+    /// Sends it on, cuts the connection when the answer is there.
+    LoseAnswer,
+    /// Kills the step, keeps the request.
+    Hold,
+    /// Answers with an error in the API server's place; the second number is a Retry-After in seconds.
+    Answer(u16, Option<u32>),
+    /// Cuts the connection, sends nothing on.
+    Cut,
+    /// Cuts all connections and accepts no new one for a while.
+    Refuse(Duration),
+}
+
+/// A fault and how far it has come.
+struct Armed {
+    fault: Fault,
+    fired: bool,
+    /// What fails for good: the call that started it.
+    failing: Option<Call>,
+}
+
+/// All faults of a run.
+pub(crate) struct Faults {
+    armed: Vec<Armed>,
+    seen: u32,
+    moved: bool,
+}
+
+/// What to do with a request, and what to do first.
+pub(crate) struct Decision {
+    pub(crate) land: Vec<Held>,
+    pub(crate) delay: Duration,
+    pub(crate) action: Action,
+    /// Whether this is the call at which a fault struck for the first time.
+    pub(crate) struck: bool,
+}
+
+impl Faults {
+    pub(crate) fn new(faults: Vec<Fault>) -> Self {
+        let armed = faults.into_iter().map(|fault| Armed { fault, fired: false, failing: None }).collect();
+        Self { armed, seen: 0, moved: false }
+    }
+
+    /// The first fault that has something to say about the call decides; delays and landings come on top.
+    pub(crate) fn decide(&mut self, call: &Call, started: Instant) -> Decision {
+        self.seen += 1;
+        let mut decision =
+            Decision { land: Vec::new(), delay: Duration::ZERO, action: Action::Forward, struck: false };
+        let mut keep = Vec::with_capacity(self.armed.len());
+        for mut armed in std::mem::take(&mut self.armed) {
+            if let Fault::Land { when, .. } = &armed.fault
+                && landing_is_due(*when, call, self.moved)
+            {
+                if let Fault::Land { held, .. } = armed.fault {
+                    decision.land.push(held);
+                }
+                continue;
+            }
+            if decision.action == Action::Forward {
+                let fired_before = armed.fired;
+                match armed.decide(call, self.seen, started) {
+                    Action::Delay(by) => decision.delay += by,
+                    action => {
+                        decision.struck = action != Action::Forward && armed.fired && !fired_before;
+                        decision.action = action;
+                    }
+                }
+            }
+            keep.push(armed);
+        }
+        self.armed = keep;
+        self.moved |= call.class == Class::Move;
+        decision
+    }
+
+    /// Landings that never became due.
+    pub(crate) fn unlanded(&mut self) -> Vec<Held> {
+        let (due, keep) = std::mem::take(&mut self.armed)
+            .into_iter()
+            .partition(|armed| matches!(armed.fault, Fault::Land { .. }));
+        self.armed = keep;
+        let held = |armed: Armed| if let Fault::Land { held, .. } = armed.fault { Some(held) } else { None };
+        Vec::into_iter(due).filter_map(held).collect()
+    }
+}
+
+fn landing_is_due(when: Landing, call: &Call, moved: bool) -> bool {
+    call.class == Class::Lease(LeaseUse::Release)
+        || match when {
+            Landing::BeforeFirstMove => call.class == Class::Move,
+            Landing::AfterFirstMove => moved,
+            Landing::BeforeCall(number) => call.number == Some(number),
+            Landing::BeforeRelease => false,
+        }
+}
+
+impl Armed {
+    fn decide(&mut self, call: &Call, seen: u32, started: Instant) -> Action {
+        let mut once = |at: &At, action: Action| {
+            if self.fired || !at.is(call) {
+                return Action::Forward;
+            }
+            self.fired = true;
+            action
+        };
+        match &mut self.fault {
+            Fault::KillBefore(at) => once(at, Action::KillBefore),
+            Fault::KillAfter(at) => once(at, Action::KillAfter),
+            Fault::LoseAnswer(at) => once(at, Action::LoseAnswer),
+            Fault::KillAndLandLate(at) => once(at, Action::Hold),
+            Fault::Refuse { at, lasting } => once(at, Action::Refuse(*lasting)),
+            Fault::Delay { at: Some(at), by } => once(at, Action::Delay(*by)),
+            Fault::Delay { at: None, by } => Action::Delay(*by),
+            Fault::Land { .. } => Action::Forward,
+            Fault::FailForGood { at, status, scope, until } => {
+                if until.is_some_and(|until| started.elapsed() >= until) {
+                    return Action::Forward;
+                }
+                if self.failing.is_none() && at.is(call) {
+                    self.failing = Some(call.clone());
+                    self.fired = true;
+                }
+                let fails = self.failing.as_ref().is_some_and(|first| {
+                    first.key() == call.key() && (*scope == Scope::Target || first.body_sha == call.body_sha)
+                });
+                if fails { Action::Answer(*status, None) } else { Action::Forward }
+            }
+            Fault::Throttle { every, retry_after } => {
+                if seen.is_multiple_of(*every) {
+                    self.fired = true;
+                    Action::Answer(429, Some(*retry_after))
+                } else {
+                    Action::Forward
+                }
+            }
+            Fault::Hook(hook) => {
+                let action = hook(call);
+                self.fired |= action != Action::Forward;
+                action
+            }
+        }
+    }
+}
+
+/// The Status object with which an API server would say it.
+#[must_use]
+pub fn status_object(code: u16, call: &Call, retry_after: Option<u32>) -> Value {
+    let target = &call.target;
+    let name = call.name.as_deref().unwrap_or_default();
+    let qualified = if target.group.is_empty() {
+        target.resource.clone()
+    } else {
+        format!("{}.{}", target.resource, target.group)
+    };
+    let place = target.namespace.as_ref().map_or_else(
+        || "at the cluster scope".to_owned(),
+        |namespace| format!("in the namespace \"{namespace}\""),
+    );
+    let (reason, message) = match code {
+        401 => ("Unauthorized", "Unauthorized".to_owned()),
+        403 => (
+            "Forbidden",
+            format!(
+                "{qualified}{} is forbidden: User \"system:serviceaccount:harness:step\" cannot {} resource \"{}\" in \
+                 API group \"{}\" {place}",
+                if name.is_empty() { String::new() } else { format!(" \"{name}\"") },
+                call.verb,
+                target.resource,
+                target.group,
+            ),
+        ),
+        404 => ("NotFound", format!("{qualified} \"{name}\" not found")),
+        409 => (
+            "Conflict",
+            format!("Operation cannot be fulfilled on {qualified} \"{name}\": the object has been modified"),
+        ),
+        422 => (
+            "Invalid",
+            format!(
+                "{qualified} \"{name}\" is invalid: spec: Invalid value: \"object\": refused by the harness"
+            ),
+        ),
+        429 => ("TooManyRequests", "too many requests, please try again later".to_owned()),
+        503 => ("ServiceUnavailable", "the server is currently unable to handle the request".to_owned()),
+        504 => ("Timeout", "request did not complete within the allotted timeout".to_owned()),
+        _ => ("InternalError", "Internal error occurred: failed on purpose by the harness".to_owned()),
+    };
+    let causes = if code == 422 {
+        json!([{"reason": "FieldValueInvalid", "message": "refused by the harness", "field": "spec"}])
+    } else {
+        json!([])
+    };
+    let mut details = json!({"name": name, "group": target.group, "kind": target.resource, "causes": causes});
+    if let Some(seconds) = retry_after {
+        details["retryAfterSeconds"] = seconds.into();
+    }
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "details": details, "code": code,
+    })
+}

@@ -1,0 +1,87 @@
+//! The harness itself: a step that keeps its promises passes every point, and each broken promise is found.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod toy_scenario;
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Result;
+use harness::{
+    At, Class, Exit, Fault, StepCommand,
+    crash::{Choice, Mode, Tally, drive},
+    memory::Memory,
+};
+use toy_scenario::Toy;
+
+async fn try_with(bug: &'static str, modes: &[&str]) -> Result<Tally> {
+    let servers = [Memory::start().await?, Memory::start().await?];
+    let upstreams = [servers[0].upstream()?, servers[1].upstream()?];
+    let modes = modes.iter().map(|&mode| mode.to_owned()).collect();
+    drive(Arc::new(Toy { bug }), &upstreams, &Choice { modes, calls: Vec::new() }).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_keeps_its_promises_passes_every_point() {
+    let tally = try_with("", &[]).await.unwrap();
+    println!("{tally}");
+    assert!(tally.is_good());
+    assert!(tally.calls > 20);
+    assert_eq!(tally.points.len(), 11);
+    assert_eq!(tally.points[&Mode::KillAfter].1, tally.calls as usize, "every counted call is a point");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_differ_from_run_to_run_are_found() {
+    let tally = try_with("random-name", &["kill-after"]).await.unwrap();
+    assert!(tally.failures.iter().any(|failure| failure.why.contains("should not be there")), "{tally}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_a_process_knew_is_found_lost() {
+    let tally = try_with("no-journal", &["kill-after"]).await.unwrap();
+    assert!(tally.failures.iter().any(|failure| failure.why.contains(": lost")), "{tally}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_that_is_not_taken_back_is_found() {
+    let tally = try_with("no-undo", &["fail-422"]).await.unwrap();
+    assert!(
+        tally.failures.iter().any(|failure| failure.why.contains("which should be restored differs")),
+        "{tally}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_delete_that_takes_the_wrong_object_is_found() {
+    let tally = try_with("no-precondition", &["land-last"]).await.unwrap();
+    assert!(tally.failures.iter().any(|failure| failure.why.contains("/again: lost")), "{tally}");
+    let tally = try_with("", &["land-last"]).await.unwrap();
+    assert!(tally.is_good(), "{tally}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_run_that_writes_is_found() {
+    let error = try_with("busy", &["kill-before"]).await.unwrap_err();
+    assert!(format!("{error:#}").contains("the second run should find nothing to do"), "{error:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_measured_and_bounded() {
+    let memory = Memory::start().await.unwrap();
+    let upstream = memory.upstream().unwrap();
+    let sleep = StepCommand::new("/bin/sleep", &["30"]).bound(Duration::from_millis(200));
+    let outcome = sleep.run(&upstream, vec![]).await.unwrap();
+    assert_eq!(outcome.exit, Exit::TimedOut);
+    assert!(outcome.duration < Duration::from_secs(5));
+    assert!(outcome.max_rss_kib > 0);
+
+    let toy = StepCommand::new(env!("CARGO_BIN_EXE_toy-step"), &["--namespace", "a", "--deadline", "5"]);
+    let hold =
+        Fault::Delay { at: Some(At::first(|call| call.class == Class::Read)), by: Duration::from_secs(5) };
+    let running = toy.start(&upstream, vec![hold]).await.unwrap();
+    running.proxy.when(|call| call.class == Class::Journal, Duration::from_secs(10)).await.unwrap();
+    running.signal(rustix::process::Signal::TERM).unwrap();
+    let outcome = running.wait().await.unwrap();
+    assert_eq!(outcome.exit, Exit::Signal(15));
+}

@@ -1,0 +1,69 @@
+//! The toy step's scenario.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use harness::{Area, Call, Resource, Scenario, StepCommand, Verb, Worker, crash::Guard};
+use serde_json::json;
+
+/// The toy step with a bug, or without.
+pub struct Toy {
+    /// See the toy step; empty: none.
+    pub bug: &'static str,
+}
+
+impl Scenario for Toy {
+    fn name(&self) -> &'static str {
+        "toy-step"
+    }
+
+    fn command(&self, worker: &Worker) -> StepCommand {
+        let command = StepCommand::new(env!("CARGO_BIN_EXE_toy-step"), &["--deadline", "1"])
+            .args(["--namespace", &worker.name("toy")])
+            .bound(Duration::from_secs(20));
+        if self.bug.is_empty() { command } else { command.args(["--bug", self.bug]) }
+    }
+
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    fn home(&self, worker: &Worker) -> String {
+        worker.name("toy")
+    }
+
+    fn areas(&self, worker: &Worker) -> Vec<Area> {
+        ["new-", "old-", "again", "legacy"]
+            .iter()
+            .map(|prefix| Area::within(Resource::core("configmaps"), &worker.name("toy")).named(prefix))
+            .collect()
+    }
+
+    async fn setup(&self, worker: &Worker) -> Result<Guard> {
+        worker.api.ensure_namespace(&worker.name("toy")).await?;
+        Ok(Box::new(()))
+    }
+
+    async fn fill(&self, worker: &Worker) -> Result<()> {
+        for name in ["old-a", "old-b", "again", "legacy"] {
+            let object = json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "data": {"of": name},
+                "metadata": {"name": name, "namespace": worker.name("toy")},
+            });
+            worker.api.create(&Resource::core("configmaps"), &object).await?;
+        }
+        Ok(())
+    }
+
+    fn workers_per_server(&self) -> usize {
+        3
+    }
+
+    fn is_for_good(&self, call: &Call) -> bool {
+        call.verb == Verb::Delete && call.name.as_deref() == Some("legacy")
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_millis(500)
+    }
+}
