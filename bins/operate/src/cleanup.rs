@@ -1,22 +1,33 @@
-//! After `helm uninstall`: Helm forgets hook objects, so this removes them.
+//! After `helm uninstall`: Helm forgets hook objects, so this removes them. What a broken run still needs stays.
+
+use std::sync::Arc;
 
 use belay_runtime::{
-    Kind, Meta,
-    cluster::{Mode, Precondition},
+    Kind, Meta, ObjectRef,
+    cluster::{Cluster, Mode, Precondition},
     journal::Ledger,
-    kinds, lock,
-    object::uid,
+    kinds,
+    lock::{self, Life},
+    object::{text, uid},
     plan::Propagation,
     report::Result as Ended,
     run::Ending,
 };
+use serde_json::Value;
 
 use crate::{PATIENCE, Shared, ending};
 
-/// What a release's hooks consist of. The account that runs this comes last: without it nothing more can be removed.
-const NAMESPACED: [Kind; 5] =
-    [kinds::JOB, kinds::CRON_JOB, kinds::ROLE_BINDING, kinds::ROLE, kinds::SERVICE_ACCOUNT];
-const CLUSTER_WIDE: [Kind; 2] = [kinds::CLUSTER_ROLE_BINDING, kinds::CLUSTER_ROLE];
+/// What a release's hooks consist of, and whether it may be outside the release's namespace, as roles may. What runs
+/// goes first: nothing shall lose its rights while it is at work.
+const HOOKS: [(Kind, bool); 7] = [
+    (kinds::CRON_JOB, false),
+    (kinds::JOB, false),
+    (kinds::ROLE_BINDING, true),
+    (kinds::ROLE, true),
+    (kinds::CLUSTER_ROLE_BINDING, true),
+    (kinds::CLUSTER_ROLE, true),
+    (kinds::SERVICE_ACCOUNT, false),
+];
 
 #[derive(clap::Args)]
 pub(crate) struct CleanupArgs {
@@ -28,68 +39,112 @@ pub(crate) struct CleanupArgs {
     /// Name of the Helm release.
     #[arg(long, env = "BELAY_RELEASE", value_name = "NAME")]
     release: String,
-    /// Another namespace in which the release has roles. May be repeated.
-    #[arg(long = "also-in", env = "BELAY_ALSO_IN", value_delimiter = ',', value_name = "NAMESPACE")]
-    also_in: Vec<String>,
+    /// The family whose hooks to remove.
+    #[arg(long, env = "BELAY_FAMILY", value_name = "NAME")]
+    family: String,
 }
 
 pub(crate) async fn cleanup(args: &CleanupArgs, metas: &[Meta]) -> anyhow::Result<Ending> {
     let cluster = args.shared.cluster(PATIENCE).await?;
-    // Cluster-wide objects of a release of the same name in another namespace are not ours.
-    let selector = format!("belay.dev/release={},belay.dev/namespace={}", args.release, args.namespace);
-    // The cleanup's own objects are removed by Helm when this has succeeded.
-    let selector = format!("{selector},belay.dev/step!=cleanup");
-    let mut places: Vec<(Kind, Option<&str>)> = Vec::new();
-    let mut namespaces: Vec<&str> = vec![&args.namespace];
-    namespaces.extend(args.also_in.iter().map(String::as_str));
-    namespaces.extend(args.shared.home.as_deref());
-    namespaces.sort_unstable();
-    namespaces.dedup();
-    for namespace in namespaces {
-        let here: &[Kind] = if namespace == args.namespace { &NAMESPACED } else { &NAMESPACED[2..4] };
-        places.extend(here.iter().map(|kind| (kind.clone(), Some(namespace))));
+    let home = args.shared.home.clone().unwrap_or_else(|| args.namespace.clone());
+    let open = open_steps(&cluster, metas, &args.family, &home).await?;
+    let lease = lock::lease(&args.family, &home);
+    let found = cluster.get(&lease).await?;
+    let alive = match found.as_ref().and_then(lock::holder_of) {
+        Some(holder) => lock::life(&cluster, &holder).await? != Life::Dead,
+        None => false,
+    };
+    if alive {
+        return Ok(ending(
+            Ended::Done,
+            format!(
+                "nothing was removed: a run of {} is alive and needs its rights. When it has ended: belay cleanup \
+                 --namespace {} --release {} --family {} --home {home}",
+                args.family, args.namespace, args.release, args.family
+            ),
+        ));
     }
-    places.extend(CLUSTER_WIDE.iter().map(|kind| (kind.clone(), None)));
+
     let mut removed = 0;
-    for (kind, namespace) in places {
-        let mut found = Vec::new();
+    for (object, uid) in hook_objects(&cluster, args, &open).await? {
+        removed += remove(&cluster, &object, &uid).await?;
+    }
+    if open.is_empty()
+        && let Some(found) = &found
+    {
+        removed += remove(&cluster, &lease, uid(found)).await?;
+    }
+    let kept = if open.is_empty() {
+        String::new()
+    } else {
+        format!(
+            "; kept, because their journals are open: {}. See belay status --home {home}, then belay restore or accept",
+            open.join(", ")
+        )
+    };
+    Ok(ending(Ended::Done, format!("{removed} objects of release {} removed{kept}", args.release)))
+}
+
+/// Steps with an open journal: they need their rights to be finished or undone.
+async fn open_steps(
+    cluster: &Arc<Cluster>,
+    metas: &[Meta],
+    family: &str,
+    home: &str,
+) -> anyhow::Result<Vec<String>> {
+    let mut open = Vec::new();
+    for meta in metas.iter().filter(|meta| meta.family == family) {
+        if Ledger::load(cluster, home, meta.name).await?.open_journal().is_some() {
+            open.push(meta.name.to_owned());
+        }
+    }
+    Ok(open)
+}
+
+async fn hook_objects(
+    cluster: &Cluster,
+    args: &CleanupArgs,
+    open: &[String],
+) -> anyhow::Result<Vec<(ObjectRef, String)>> {
+    // A release of the same name in another namespace is another release. The cleanup's own objects are removed by Helm
+    // when this has succeeded.
+    let selector = format!(
+        "belay.dev/release={},belay.dev/namespace={},belay.dev/family={},belay.dev/step!=cleanup",
+        args.release, args.namespace, args.family
+    );
+    let mut all = Vec::new();
+    for (kind, anywhere) in HOOKS {
+        let begin = all.len();
+        let namespace = (!anywhere).then_some(args.namespace.as_str());
         cluster
             .list(&kind, namespace, Some(&selector), |object| match object {
-                Some(object) => found.push((kind.object_of(&object), uid(&object).to_owned())),
-                None => found.clear(),
+                Some(object) if is_wanted(&object, open) => {
+                    all.push((kind.object_of(&object), uid(&object).to_owned()));
+                }
+                Some(_) => {}
+                None => all.truncate(begin),
             })
             .await?;
-        for (object, uid) in found {
-            let precondition = Precondition { uid, resource_version: None };
-            match cluster.delete(&object, &precondition, Propagation::Background, Mode::Real).await {
-                Ok(_) => {
-                    log::info!("removed {object}");
-                    removed += 1;
-                }
-                Err(failure) if failure.is_not_found(&object.name) || failure.is_conflict() => {}
-                Err(failure) => return Err(failure.into()),
-            }
-        }
     }
-    let mut kept = Vec::new();
-    let mut families: Vec<&Meta> = metas.iter().collect();
-    families.dedup_by_key(|meta| meta.family);
-    for meta in families {
-        let home = args.shared.home.clone().unwrap_or_else(|| args.namespace.clone());
-        let mut open = false;
-        for step in meta.family_steps {
-            open |= Ledger::load(&cluster, &home, step).await?.open_journal().is_some();
+    Ok(all)
+}
+
+/// Not what an open journal needs, and not what goes by itself with its CronJob.
+fn is_wanted(object: &Value, open: &[String]) -> bool {
+    let step = object.pointer("/metadata/labels").and_then(|labels| labels.get("belay.dev/step")?.as_str());
+    let owned =
+        object.pointer("/metadata/ownerReferences/0").is_some_and(|owner| text(owner, "/kind").is_some());
+    !owned && !step.is_some_and(|step| open.iter().any(|kept| kept == step))
+}
+
+async fn remove(cluster: &Cluster, object: &ObjectRef, uid: &str) -> anyhow::Result<usize> {
+    let precondition = Precondition { uid: uid.to_owned(), resource_version: None };
+    match cluster.delete(object, &precondition, Propagation::Background, Mode::Real).await {
+        Ok(_) => {
+            log::info!("removed {object}");
+            Ok(1)
         }
-        let lease = lock::lease(meta.family, &home);
-        let Some(found) = cluster.get(&lease).await? else { continue };
-        if open || lock::holder_of(&found).is_some() {
-            kept.push(format!("{lease} (a journal is open, or a run is alive)"));
-            continue;
-        }
-        let precondition = Precondition { uid: uid(&found).to_owned(), resource_version: None };
-        cluster.delete(&lease, &precondition, Propagation::Background, Mode::Real).await?;
-        removed += 1;
+        Err(failure) if failure.is_not_found(&object.name) || failure.is_conflict() => Ok(0),
+        Err(failure) => Err(failure.into()),
     }
-    let kept = if kept.is_empty() { String::new() } else { format!("; kept: {}", kept.join(", ")) };
-    Ok(ending(Ended::Done, format!("{removed} objects of release {} removed{kept}", args.release)))
 }

@@ -19,6 +19,9 @@ pub(crate) struct StatusArgs {
     /// Only steps of this Helm release.
     #[arg(long, env = "BELAY_RELEASE", value_name = "NAME")]
     release: Option<String>,
+    /// Only steps of this family.
+    #[arg(long, env = "BELAY_FAMILY", value_name = "NAME")]
+    family: Option<String>,
     /// How the table looks.
     #[arg(long, short, value_enum, default_value = "table", value_name = "FORMAT")]
     output: Format,
@@ -88,6 +91,7 @@ pub(crate) async fn status(args: &StatusArgs, metas: &[Meta]) -> anyhow::Result<
     let mut rows = Vec::new();
     let mut families: Vec<&str> = metas.iter().map(|meta| meta.family).collect();
     families.dedup();
+    families.retain(|family| args.family.as_deref().is_none_or(|only| only == *family));
     for family in families {
         for home in args.shared.homes(&cluster, family).await? {
             for meta in metas.iter().filter(|meta| meta.family == family) {

@@ -5,17 +5,12 @@ Takes: root, family, steps (all of them: what was switched off later must be cle
 {{- define "belay.operate" -}}
 {{- $settings := include "belay.settings" .root | fromJson -}}
 {{- $names := list -}}
-{{- $elsewhere := list -}}
 {{- range .steps -}}
   {{- $names = append $names .name -}}
-  {{- $step := include "belay.resolve" (dict "root" $.root "step" .) | fromJson -}}
-  {{- $rules := include "belay.rules" (dict "root" $.root "settings" $settings "step" $step) | fromJson -}}
-  {{- $elsewhere = concat $elsewhere (keys $rules.namespaced) -}}
 {{- end -}}
-{{- $elsewhere = without (uniq $elsewhere | sortAlpha) .root.Release.Namespace $settings.home -}}
 {{- $environment := include "belay.environment" (dict "root" .root "settings" $settings) | fromJson -}}
 {{- $_ := set $environment "BELAY_FAMILY" .family -}}
-{{- $common := dict "root" .root "settings" $settings "family" .family "names" $names "elsewhere" $elsewhere "environment" $environment "executable" (.executable | default "/belay") -}}
+{{- $common := dict "root" .root "settings" $settings "family" .family "names" $names "environment" $environment "executable" (.executable | default "/belay") -}}
 ---
 {{ include "belay.status" $common }}
 {{- if $settings.cleanup.enabled }}
@@ -57,7 +52,7 @@ Takes: root, settings, family, names, environment, executable.
 {{/*
 Helm leaves hook objects behind when a release is uninstalled. This removes them, each by its name; reports and journals
 stay. Its own objects go by themselves: they alone may carry hook-succeeded, since no step runs with their rights.
-Takes: root, settings, family, names, elsewhere (the other namespaces in which the steps have rights), environment, executable.
+Takes: root, settings, family, names, environment, executable.
 */}}
 {{- define "belay.cleanup" -}}
 {{- $suffix := include "belay.operateSuffix" (dict "root" .root "family" .family "what" "cleanup") -}}
@@ -87,12 +82,7 @@ Takes: root, settings, family, names, elsewhere (the other namespaces in which t
   (dict "apiGroups" (list "coordination.k8s.io") "resources" (list "leases") "resourceNames" (list (printf "belay-%s" .family)) "verbs" (list "delete" "get"))
   (dict "apiGroups" (list "") "resources" (list "secrets") "resourceNames" $heads "verbs" (list "get")) -}}
 {{- $_ := set $namespaced .settings.home (concat (index $namespaced .settings.home | default list) $home) -}}
-{{- $environment := deepCopy .environment -}}
-{{- with .elsewhere -}}
-  {{- $_ := set $environment "BELAY_ALSO_IN" (join "," .) -}}
-{{- end -}}
 {{- $common := merge (dict
-  "environment" $environment
   "component" "cleanup" "step" "cleanup" "suffix" $suffix "hook" "post-delete" "deletePolicy" "before-hook-creation,hook-succeeded"
   "account" (include "belay.name" (dict "root" .root "suffix" $suffix))
   "command" (list .executable "cleanup") "backstop" 120 "backoffLimit" 4 "weight" 10

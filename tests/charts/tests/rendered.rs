@@ -237,24 +237,6 @@ fn cleanup_may_delete_every_hook_object_that_outlives_the_release_and_nothing_el
 }
 
 #[test]
-fn cleanup_is_told_every_namespace_with_rights_of_a_step() {
-    let here = [
-        "--set=steps.create-missing-sources.integrationNamespace=demo,steps.create-missing-sources.sourceController=demo/x",
-        "--set=steps.scale-down-legacy.legacyNamespace=demo",
-    ];
-    for helm in Helm::both() {
-        let told = |values: &[&str]| {
-            let manifests = helm.template(&event_mesh(), "mesh", values).unwrap();
-            let job = find(&manifests, "Job", "mesh-event-mesh-cleanup");
-            environment(job).get("BELAY_ALSO_IN").map(|&namespaces| namespaces.to_owned())
-        };
-        assert_eq!(told(&[]).as_deref(), Some("kyma-integration,kyma-system"));
-        assert_eq!(told(&["--set=home=kyma-system"]).as_deref(), Some("kyma-integration"));
-        assert_eq!(told(&here), None);
-    }
-}
-
-#[test]
 fn cleanup_and_policy_can_be_switched_off() {
     for helm in Helm::both() {
         let off = "--set=cleanup.enabled=false,admissionPolicy.enabled=false";

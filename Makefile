@@ -1,0 +1,76 @@
+# Everything that a person or CI does with this project. `make` alone lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# embedded: a real Kubernetes built from source, on this machine. kind: kind and Docker. existing: the current context.
+CLUSTER ?= embedded
+export CLUSTER
+# With a folder of the real CRDs, the tests run on those too: make test UPSTREAM_CRDS=DIR
+UPSTREAM_CRDS ?=
+export UPSTREAM_CRDS
+
+TARGET := x86_64-unknown-linux-gnu
+# Steps become hard links to the one executable: belay itself tells which there are.
+ROOTFS ?= target/image/rootfs
+IMAGE  := target/belay-image.tar
+MANAGE := go -C $(CURDIR)/tests/cluster/manage run .
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -ts "$$(printf '\t')"
+
+.PHONY: demo
+demo: ## Show a chart upgraded by real Helm: steps that succeed, one that fails and puts everything back
+	@tests/demo/demo up
+
+.PHONY: clean-demo
+clean-demo: ## Remove all that the demo made
+	@tests/demo/demo down
+
+.PHONY: cluster
+cluster: ## Bring up a cluster and print the line that points kubectl at it
+	@$(MANAGE) up
+
+.PHONY: clean-cluster
+clean-cluster: ## Remove the cluster that `make cluster` made
+	@$(MANAGE) down
+
+# A static executable runs from an image that holds nothing else. `--target` keeps the flag away from build scripts.
+.PHONY: static
+static:
+	RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --target $(TARGET) -p belay
+
+.PHONY: rootfs
+rootfs: static
+	rm -rf $(ROOTFS)
+	mkdir -p $(ROOTFS)
+	cp target/$(TARGET)/release/belay $(ROOTFS)/belay
+	for step in $$($(ROOTFS)/belay --list | awk '{print $$1}'); do ln $(ROOTFS)/belay $(ROOTFS)/$$step; done
+
+.PHONY: image
+image: rootfs ## Build the image belay:dev, with Docker where it runs, else with Debian's buildah
+	tests/tools/build-image belay:dev $(IMAGE) Dockerfile target/image
+
+.PHONY: test-unit
+test-unit: ## Tests that need no cluster: seconds after the build
+	cargo test --locked --workspace --lib --bins
+	cargo test --locked -p harness --test proxy
+	cargo test --locked -p chart-tests --test mistakes
+	cd tests/cluster/manage && go vet ./... && go test ./...
+
+.PHONY: test
+test: test-unit ## All tests: on a real API server, under real Helm, with the real image
+	@tests/run
+
+.PHONY: lint
+lint: ## Formatting, clippy, rustdoc, licences and sources of dependencies
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+	@tests/lint
+
+.PHONY: bench
+bench: ## Measure: the share of the API server's raw write rate that a step reaches
+	@tests/run bench
