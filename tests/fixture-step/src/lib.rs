@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use belay_runtime::{
-    Chain, Common, Failure, Field, FieldPath, Finding, Item, Kind, Meta, Move, Needs, ObjectRef, Owner, Plan,
+    Chain, Common, Failure, Field, FieldPath, Finding, Item, Kind, Meta, Move, Needs, Owner, Plan,
     Progress, Reader, Removal, Rule, Scope, Step, Test, Undo, kinds, object::text,
 };
 use serde_json::{Value, json};
@@ -233,11 +233,4 @@ fn one_part_more(widget: &Item) -> Chain {
     let more = Move::patch(widget, set(Some(json!({"name": "handle", "count": 1}))))
         .undone_by(Undo::Instead(vec![back, Move::wait_for(widget.object.clone(), ready(), PATIENCE)]));
     Chain::new(widget.object.clone(), vec![more, Move::wait_for(widget.object.clone(), ready(), PATIENCE)])
-}
-
-/// Which calls of the step stand behind its point of no return, for the crash harness.
-#[must_use]
-pub fn is_for_good(object: &ObjectRef, body: &Value) -> bool {
-    object.kind == kinds::CONFIG_MAP && object.name.starts_with("leftover")
-        || object.kind == STATION && text(body, "/spec/state") == Some("Open")
 }

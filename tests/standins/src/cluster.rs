@@ -112,7 +112,7 @@ pub async fn wait_ready(
     within: Duration,
 ) -> Result<()> {
     let what = format!("{} {namespace}/{name} is Ready", kind.kind);
-    wait_until(&what, within, async || {
+    wait_until(&what, within, || async {
         Ok(get(client, kind, namespace, name).await?.is_some_and(|object| holds(&object, "Ready")))
     })
     .await
@@ -127,14 +127,14 @@ pub async fn wait_gone(
     within: Duration,
 ) -> Result<()> {
     let what = format!("{} {namespace}/{name} is gone", kind.kind);
-    wait_until(&what, within, async || Ok(get(client, kind, namespace, name).await?.is_none())).await
+    wait_until(&what, within, || async { Ok(get(client, kind, namespace, name).await?.is_none()) }).await
 }
 
 /// Asks again and again until the answer is yes; an error, or no yes in time, is an error that says what was awaited.
-pub async fn wait_until(
+pub async fn wait_until<F: Future<Output = Result<bool>>>(
     what: &str,
     within: Duration,
-    mut check: impl AsyncFnMut() -> Result<bool>,
+    mut check: impl FnMut() -> F,
 ) -> Result<()> {
     let deadline = Instant::now() + within;
     loop {
@@ -182,9 +182,9 @@ mod tests {
     #[tokio::test]
     async fn waiting_ends_with_the_first_yes() {
         let mut asked = 0;
-        wait_until("the third time", Duration::from_secs(5), async || {
+        wait_until("the third time", Duration::from_secs(5), || {
             asked += 1;
-            Ok(asked == 3)
+            std::future::ready(Ok(asked == 3))
         })
         .await
         .unwrap();
@@ -193,7 +193,8 @@ mod tests {
 
     #[tokio::test]
     async fn waiting_in_vain_says_for_what() {
-        let error = wait_until("pigs fly", Duration::from_millis(60), async || Ok(false)).await.unwrap_err();
+        let error =
+            wait_until("pigs fly", Duration::from_millis(60), || async { Ok(false) }).await.unwrap_err();
         assert_eq!(error.to_string(), "waited 60ms in vain until pigs fly");
     }
 }

@@ -107,7 +107,7 @@ async fn install_one(client: &Client, crd: &Value) -> Result<()> {
     let name = crd["metadata"]["name"].as_str().context("a CRD without a name")?;
     let params = PatchParams::apply(MANAGER).force();
     api.patch(name, &params, &Patch::Apply(crd)).await.with_context(|| format!("cannot install {name}"))?;
-    wait_until(&format!("{name} is established"), SERVED_WITHIN, async || {
+    wait_until(&format!("{name} is established"), SERVED_WITHIN, || async {
         Ok(api.get_opt(name).await?.is_some_and(|crd| holds(&crd, "Established")))
     })
     .await?;
@@ -115,7 +115,7 @@ async fn install_one(client: &Client, crd: &Value) -> Result<()> {
     for resource in resources(crd) {
         let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let what = format!("{name} is served as {}", resource.version);
-        wait_until(&what, SERVED_WITHIN, async || {
+        wait_until(&what, SERVED_WITHIN, || async {
             Ok(objects.list_metadata(&ListParams::default().limit(1)).await.is_ok())
         })
         .await?;
@@ -152,7 +152,7 @@ pub async fn remove_crds(client: &Client, family: Family) -> Result<()> {
             Err(kube::Error::Api(status)) if status.is_not_found() => continue,
             other => drop(other?),
         }
-        wait_until(&format!("{name} is gone"), SERVED_WITHIN, async || {
+        wait_until(&format!("{name} is gone"), SERVED_WITHIN, || async {
             Ok(api.get_opt(name).await?.is_none())
         })
         .await?;

@@ -1,0 +1,64 @@
+//! Two Applications without a source, one that skips its installation, and one whose source is there already.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use harness::{Area, Resource, Scenario, StepCommand, Worker, crash::Guard};
+use standins::{
+    Behaviour, Controller, Family, Standins, cluster, crds, fixtures, kinds,
+    seed::{INTEGRATION, SOURCE_CONTROLLER, SYSTEM},
+};
+
+/// The scenario.
+pub struct CreateMissingSources;
+
+impl Scenario for CreateMissingSources {
+    fn name(&self) -> &'static str {
+        "create-missing-sources"
+    }
+
+    fn command(&self, worker: &Worker) -> StepCommand {
+        crate::command("belay", self.name(), &self.home(worker)).args(["--ready-within", "8"])
+    }
+
+    fn deadline(&self) -> Duration {
+        crate::DEADLINE
+    }
+
+    fn home(&self, worker: &Worker) -> String {
+        crate::home(worker)
+    }
+
+    fn areas(&self, _: &Worker) -> Vec<Area> {
+        vec![
+            Area::anywhere(Resource::new("applicationconnector.kyma-project.io", "v1alpha1", "applications")),
+            Area::within(Resource::new("sources.kyma-project.io", "v1alpha1", "httpsources"), INTEGRATION),
+            Area::within(Resource::new("messaging.knative.dev", "v1alpha1", "channels"), INTEGRATION),
+            Area::within(Resource::new("serving.knative.dev", "v1alpha1", "services"), INTEGRATION),
+        ]
+    }
+
+    async fn setup(&self, worker: &Worker) -> Result<Guard> {
+        let client = worker.api.client();
+        crds::install_crds(&client, Family::EventMesh, crds::upstream(Family::EventMesh).as_deref()).await?;
+        for namespace in [SYSTEM, INTEGRATION, &self.home(worker)] {
+            cluster::ensure_namespace(&client, namespace).await?;
+        }
+        let controller = fixtures::deployment(SOURCE_CONTROLLER, SYSTEM, 1, "none");
+        cluster::try_create(&client, &controller).await?;
+        crate::pretend_kubelet(&worker.api, SYSTEM, SOURCE_CONTROLLER).await?;
+        let behaviour = Behaviour { controllers: vec![Controller::HttpSource], ..Behaviour::default() };
+        Ok(Box::new(Standins::start(&client, behaviour)))
+    }
+
+    async fn fill(&self, worker: &Worker) -> Result<()> {
+        let client = worker.api.client();
+        for name in ["alpha", "beta", "there"] {
+            cluster::create(&client, &fixtures::application(name)).await?;
+        }
+        cluster::create(&client, &fixtures::skipped_application("skipped")).await?;
+        cluster::create(&client, &fixtures::http_source("there", INTEGRATION)).await?;
+        let patience = Duration::from_secs(20);
+        cluster::wait_ready(&client, &kinds::HTTP_SOURCE, INTEGRATION, "there", patience).await
+    }
+}
