@@ -82,11 +82,13 @@ impl Scenario for Fixture {
             fixtures::widget("plain", &workshop, 3),
             labelled(fixtures::widget("parted", &workshop, 5), "part"),
             labelled(fixtures::gadget("again", &workshop, "somewhere"), "recreate"),
-            labelled(config_map(&workshop, "old-a"), "replace"),
-            labelled(config_map(&workshop, "leftover-a"), "leftover"),
             labelled(fixtures::deployment("machine", &workshop, 2, "none"), "scale"),
         ] {
             cluster::create(&client, &object).await?;
+        }
+        for (name, label) in [("old-a", "replace"), ("leftover-a", "leftover")] {
+            let object = labelled(config_map(&workshop, name), label);
+            worker.api.create(&Resource::core("configmaps"), &object).await?;
         }
         let patience = Duration::from_secs(20);
         for name in ["plain", "parted"] {
