@@ -371,6 +371,13 @@ impl Actor {
                 self.until_gone(object, uid(found), removal.within).await?;
                 return Ok(true);
             }
+            if let Some(image) = &mut known
+                && without_server_fields(found) != *image.object
+            {
+                // Somebody changed it since it was journalled: what undo restores must be the newest.
+                *image = PreImage::of(found);
+                self.journal_again(step, Before::Object(image.clone())).await?;
+            }
             let precondition = Precondition {
                 uid: uid(found).to_owned(),
                 resource_version: Some(resource_version(found).to_owned()),
@@ -387,17 +394,7 @@ impl Actor {
                 Err(failure) if failure.is_conflict() => {}
                 Err(failure) => return Err(failure.into()),
             }
-            let again = self.cluster.get(object).await?;
-            if let (Some(again), Some(image)) = (&again, &mut known)
-                && uid(again) == image.uid
-                && !is_going(again)
-                && without_server_fields(again) != *image.object
-            {
-                // Somebody changed it since: what undo restores must be the newest.
-                *image = PreImage::of(again);
-                self.journal_again(step, Before::Object(image.clone())).await?;
-            }
-            live = again;
+            live = self.cluster.get(object).await?;
         }
         Err(Broken::Because("is changed all the time: it cannot be deleted as it was read".to_owned()))
     }
@@ -488,7 +485,8 @@ impl Actor {
             Some(live) => live.clone(),
             None => self.must_exist(object).await?,
         };
-        let mut first = true;
+        // Where the plan's view is not used, the journal's old values must be compared with what is there now.
+        let mut as_planned = step.live.is_some();
         for _ in 0..CONFLICTS {
             let as_wanted = wanted.iter().all(|field| field.path.get(&live) == field.value.as_ref());
             if as_wanted {
@@ -498,12 +496,6 @@ impl Actor {
             }
             if let Action::Advance { path, from, to } = &step.action {
                 let state = path.get(&live).and_then(Value::as_str).unwrap_or_default();
-                if !from.iter().any(|known| known == state) && first {
-                    // What the plan saw is old where an earlier phase moved the state on.
-                    live = self.must_exist(object).await?;
-                    first = false;
-                    continue;
-                }
                 if !from.iter().any(|known| known == state) {
                     return Err(Broken::Because(format!(
                         "its {path} is '{state}', from where '{to}' cannot be reached (only from: {})",
@@ -511,10 +503,10 @@ impl Actor {
                     )));
                 }
             }
-            if !first {
+            if !as_planned {
                 self.journal_changed_fields(step, &wanted, &live).await?;
             }
-            first = false;
+            as_planned = false;
             match self.swap(object, &step.action, &wanted, &live, Mode::Real).await {
                 Ok(after) => {
                     let after = self.disown(object, after).await?;

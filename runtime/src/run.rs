@@ -411,8 +411,13 @@ impl<S: Step> Run<'_, S> {
                 return Err(self.refusal().into());
             }
         }
-        for chain in plan.phases.iter_mut().flatten().chain(&mut plan.point_of_no_return) {
-            chain.moves.retain(|step| !is_made(step, &entries));
+        // What an earlier phase will change may look made already, and will not be then.
+        let mut written: HashSet<ObjectRef> = HashSet::new();
+        for phase in plan.phases.iter_mut().chain(std::iter::once(&mut plan.point_of_no_return)) {
+            for chain in phase.iter_mut() {
+                chain.moves.retain(|step| written.contains(&step.object) || !is_made(step, &entries));
+            }
+            written.extend(phase.iter().flat_map(written_by).cloned());
         }
         for phase in plan.phases.iter_mut().chain(std::iter::once(&mut plan.point_of_no_return)) {
             phase.retain(|chain| !chain.moves.is_empty());
@@ -481,13 +486,12 @@ impl<S: Step> Run<'_, S> {
     async fn act(&mut self, migration: &Migration, plan: &Plan) -> Result<Vec<(ObjectRef, String)>, Stop> {
         let stop_all = self.common.on_failure == OnFailure::Step;
         let mut failed: Vec<(ObjectRef, String)> = Vec::new();
+        let mut written: HashSet<&ObjectRef> = HashSet::new();
         for phase in &plan.phases {
-            let chains: Vec<Chain> = phase
-                .iter()
-                .filter(|chain| !failed.iter().any(|(subject, _)| *subject == chain.subject))
-                .cloned()
-                .collect();
+            let mut chains = looking_anew(phase, &written);
+            chains.retain(|chain| !failed.iter().any(|(subject, _)| *subject == chain.subject));
             failed.extend(self.phase(migration, &chains, stop_all).await?);
+            written.extend(phase.iter().flat_map(written_by));
             if stop_all && !failed.is_empty() {
                 return Ok(failed);
             }
@@ -507,7 +511,7 @@ impl<S: Step> Run<'_, S> {
             }
             log::info!("past the point of no return: from here the step only goes forward");
         }
-        self.phase(migration, &plan.point_of_no_return, false).await
+        self.phase(migration, &looking_anew(&plan.point_of_no_return, &written), false).await
     }
 
     /// Runs one phase and says every few seconds how far it is.
@@ -793,6 +797,22 @@ struct Migration {
     unserved: Vec<Kind>,
     others_open: Vec<(String, Journal)>,
     run: String,
+}
+
+/// The objects that a chain changes.
+fn written_by(chain: &Chain) -> impl Iterator<Item = &ObjectRef> {
+    chain.moves.iter().filter(|step| step.writes()).map(|step| &step.object)
+}
+
+/// The chains of a phase, without what the plan saw of objects that an earlier phase has changed since.
+fn looking_anew(phase: &[Chain], written: &HashSet<&ObjectRef>) -> Vec<Chain> {
+    let mut chains = phase.to_vec();
+    for step in chains.iter_mut().flat_map(|chain| &mut chain.moves) {
+        if written.contains(&step.object) {
+            step.live = None;
+        }
+    }
+    chains
 }
 
 fn reasons(failed: &[(ObjectRef, String)]) -> String {

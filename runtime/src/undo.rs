@@ -161,7 +161,9 @@ async fn take_back(actor: &Actor, entry: &Entry) -> Result<Back, Broken> {
 async fn instead(actor: &Actor, moves: &[Move]) -> Result<Back, Broken> {
     let mut trail = Trail::default();
     for step in moves {
-        match actor.make(step, &mut trail).await {
+        // What the plan saw is from before the move that is taken back.
+        let step = Move { live: None, ..step.clone() };
+        match actor.make(&step, &mut trail).await {
             Err(Broken::InTheWay(finding)) => return Ok(Back::Left(finding.message)),
             other => other?,
         }
