@@ -88,14 +88,13 @@ impl Shared {
         delay.checked_sub(passed).filter(|rest| !rest.is_zero())
     }
 
-    /// Creates the object; `None` when one of that name is there already, which the mirror will soon show.
-    pub async fn create(&self, kind: &Kind, manifest: Value) -> Result<Option<DynamicObject>, Failed> {
+    /// Creates the object; one of that name that is there already is no error, the mirror will soon show it.
+    pub async fn create(&self, kind: &Kind, manifest: Value) -> Result<(), Failed> {
         let object: DynamicObject = serde_json::from_value(manifest).map_err(kube::Error::SerdeError)?;
         let api = kind.within(&self.client, &object.namespace().unwrap_or_default());
         match api.create(&params(), &object).await {
-            Ok(made) => Ok(Some(made)),
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            other => Ok(other.map(drop)?),
         }
     }
 

@@ -56,7 +56,7 @@ pub fn application_name(n: usize) -> String {
     FIRST_NAMES.get(n).map_or_else(|| format!("app-{:04}", n + 1), |name| (*name).to_owned())
 }
 
-/// Creates the landscape; what is there already stays.
+/// Creates the landscape, or puts its objects back as they were at the start.
 pub async fn seed(client: &Client, seed: &Seed) -> Result<()> {
     for namespace in [SYSTEM, INTEGRATION] {
         ensure_namespace(client, namespace).await?;
@@ -96,7 +96,7 @@ pub async fn seed(client: &Client, seed: &Seed) -> Result<()> {
     if !seed.wait.is_zero() {
         for (name, replicas) in workloads {
             let what = format!("Deployment {SYSTEM}/{name} is available");
-            wait_until(&what, seed.wait, async || {
+            wait_until(&what, seed.wait, || async {
                 let found = get(client, &DEPLOYMENT, SYSTEM, name).await?;
                 Ok(found.is_some_and(|d| d.data["status"]["availableReplicas"] == replicas))
             })

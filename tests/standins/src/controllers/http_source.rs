@@ -21,6 +21,8 @@ use crate::conditions::{Condition, Shape, Truth, conditions, holds, now, status}
 use crate::engine::{Failed, Look, Mirror, Queue, Seen, Shared, going, keep, key, mirror, serve};
 use crate::kinds::{CHANNEL, HTTP_SOURCE, KNATIVE_SERVICE};
 
+/// One thing at a time: a child that was just made is worked on when the mirror shows it. By then the server's own
+/// cache has it too; a status written at once would make the server read it back first, at twice the price.
 struct HttpSource {
     shared: Arc<Shared>,
     channels: Mirror,
@@ -76,9 +78,13 @@ impl Look for HttpSource {
             return until_changed;
         }
 
-        let Some(mut channel) = self.found_or_made(seen_channel, || channel_of(&source)).await? else {
+        let Some(mut channel) = seen_channel else {
+            self.shared.create(&CHANNEL, channel_of(&source)).await?;
             return until_changed;
         };
+        if going(&channel) {
+            return until_changed;
+        }
         if !holds(&channel, "Ready") {
             let never = named(&behaviour.channel_never_ready);
             let rest = self.shared.remaining(&channel, "channel", behaviour.delay);
@@ -105,11 +111,11 @@ impl Look for HttpSource {
             self.report(source, &behaviour, &Progress::NoSink).await?;
             return until_changed;
         }
-        let Some(service) = self.found_or_made(seen_service, || service_of(&source, &sink)).await? else {
+        let Some(service) = seen_service else {
+            self.shared.create(&KNATIVE_SERVICE, service_of(&source, &sink)).await?;
             return until_changed;
         };
-        if named(&behaviour.lose_channel) {
-            // The mirror will show the adapter, and the next look takes the Channel away.
+        if going(&service) {
             return until_changed;
         }
         if !holds(&service, "Ready") {
@@ -133,19 +139,6 @@ impl Look for HttpSource {
 }
 
 impl HttpSource {
-    /// The child that is there, or a new one; none while one is going or not in the mirror yet.
-    async fn found_or_made(
-        &self,
-        seen: Option<Arc<DynamicObject>>,
-        make: impl FnOnce() -> (crate::kinds::Kind, Value),
-    ) -> Result<Option<Arc<DynamicObject>>, Failed> {
-        if let Some(child) = seen {
-            return Ok(Some(child).filter(|child| !going(child)));
-        }
-        let (kind, manifest) = make();
-        Ok(self.shared.create(&kind, manifest).await?.map(Arc::new))
-    }
-
     async fn report(
         &self,
         source: Arc<DynamicObject>,
@@ -230,9 +223,9 @@ fn owner(source: &DynamicObject) -> Value {
     }])
 }
 
-fn channel_of(source: &DynamicObject) -> (crate::kinds::Kind, Value) {
+fn channel_of(source: &DynamicObject) -> Value {
     let (namespace, name) = key(source);
-    let manifest = json!({
+    json!({
         "apiVersion": CHANNEL.api_version(),
         "kind": CHANNEL.kind,
         "metadata": {
@@ -243,8 +236,7 @@ fn channel_of(source: &DynamicObject) -> (crate::kinds::Kind, Value) {
         },
         // What the messaging webhook would fill in.
         "spec": {"channelTemplate": {"apiVersion": CHANNEL.api_version(), "kind": "NatssChannel"}},
-    });
-    (CHANNEL, manifest)
+    })
 }
 
 fn channel_ready(channel: &DynamicObject, behaviour: &Behaviour) -> Value {
@@ -270,9 +262,9 @@ fn channel_not_ready(channel: &DynamicObject, behaviour: &Behaviour) -> Value {
     knative_status(channel, behaviour, &wanted)
 }
 
-fn service_of(source: &DynamicObject, sink: &str) -> (crate::kinds::Kind, Value) {
+fn service_of(source: &DynamicObject, sink: &str) -> Value {
     let (namespace, name) = key(source);
-    let manifest = json!({
+    json!({
         "apiVersion": KNATIVE_SERVICE.api_version(),
         "kind": KNATIVE_SERVICE.kind,
         "metadata": {
@@ -297,8 +289,7 @@ fn service_of(source: &DynamicObject, sink: &str) -> (crate::kinds::Kind, Value)
                 ],
             }]},
         }},
-    });
-    (KNATIVE_SERVICE, manifest)
+    })
 }
 
 fn service_ready(service: &DynamicObject, behaviour: &Behaviour) -> Value {
@@ -376,7 +367,7 @@ mod tests {
 
     #[test]
     fn children_are_controlled_by_their_source() {
-        for (_, child) in [channel_of(&source()), service_of(&source(), "http://x")] {
+        for child in [channel_of(&source()), service_of(&source(), "http://x")] {
             assert_eq!(child["metadata"]["ownerReferences"][0]["uid"], "u1");
             assert_eq!(child["metadata"]["ownerReferences"][0]["controller"], true);
             assert_eq!(child["metadata"]["labels"]["application-name"], "shop");
