@@ -499,7 +499,9 @@ impl Cluster {
             if Instant::now() + delay >= self.deadline() {
                 return Err(Failure::OutOfTime { call: call.to_string(), tries, last });
             }
-            log::debug!("{call}: {last}; trying again in {delay:.1?}");
+            // Hiccups pass unseen; what lasts must not look like a hung program.
+            let level = if tries % 5 == 0 { log::Level::Warn } else { log::Level::Debug };
+            log::log!(level, "{call}: {last}; trying again in {delay:.1?} (try {tries})");
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
                 halt = self.wait_halted() => return Err(Failure::Halted(halt)),

@@ -614,9 +614,16 @@ impl<S: Step> Run<'_, S> {
         self.undo(migration, why).await
     }
 
+    /// Undo has what is left of its reserve, and half of it at the least: a pod that comes late must still be able to
+    /// put things back, even if Helm has given up by then.
+    fn begin_undo(&self) {
+        let reserve = self.common.undo_reserve.unwrap_or(Self::META.undo_reserve);
+        self.cluster.set_deadline(self.times.undo.max(Instant::now() + reserve / 2));
+    }
+
     async fn undo(&mut self, migration: &Migration, why: String) -> Result<Ending, Stop> {
         log::warn!("undoing: {why}");
-        self.cluster.set_deadline(self.times.undo.max(Instant::now() + Duration::from_secs(1)));
+        self.begin_undo();
         {
             let mut ledger = migration.ledger.lock().await;
             if let Err(failure) = ledger.change(|journal| journal.status = Status::Undoing).await {
@@ -671,7 +678,7 @@ impl<S: Step> Run<'_, S> {
     ) -> Result<Ending, Stop> {
         let subjects: Vec<ObjectRef> = failed.iter().map(|(subject, _)| subject.clone()).collect();
         let why = reasons(failed);
-        self.cluster.set_deadline(self.times.undo.max(Instant::now() + Duration::from_secs(1)));
+        self.begin_undo();
         let entries = migration.actor.entries().await;
         let undone = undo(&migration.actor, &entries, Some(&subjects)).await.map_err(Stop::Halt)?;
         self.outcomes = migration.actor.outcomes();
