@@ -1,0 +1,19 @@
+//! What the end-to-end tests and the benchmark stand on: an API server that a test has to itself, stand-ins on it, and
+//! the real binaries as child processes behind a proxy that sees every call.
+//!
+//! - [`world`]: where a test happens;
+//! - [`told`]: what a run said and did;
+//! - [`kubelet`]: somebody who says that pods run, where no kubelet does;
+//! - [`rights`]: runs under an account that may do just this much;
+//! - [`policy`]: an API server that refuses certain objects.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
+
+pub mod kubelet;
+pub mod policy;
+pub mod rights;
+pub mod told;
+pub mod world;
+
+pub use told::Told;
+pub use world::World;

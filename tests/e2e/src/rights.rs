@@ -1,0 +1,98 @@
+//! Runs under an account that may do just this much.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use harness::{Api, Resource, Upstream};
+use kube::config::Kubeconfig;
+use serde_json::{Value, json};
+
+/// An account and its rights, in the shape that `--print-rbac` prints.
+pub struct Account {
+    api: Api,
+    name: String,
+    namespace: String,
+    rules: Value,
+}
+
+fn rbac(plural: &str) -> Resource {
+    Resource::new("rbac.authorization.k8s.io", "v1", plural)
+}
+
+impl Account {
+    /// A ServiceAccount with these rights. An earlier one of that name has gone with what it might do.
+    pub async fn new(api: &Api, namespace: &str, name: &str, rules: Value) -> Result<Self> {
+        let account =
+            Self { api: api.clone(), name: name.to_owned(), namespace: namespace.to_owned(), rules };
+        account.revoke().await?;
+        let object = json!({"metadata": {"name": name, "namespace": namespace}});
+        api.ensure(&Resource::core("serviceaccounts"), &object).await?;
+        account.grant().await?;
+        Ok(account)
+    }
+
+    /// The way to the API server as this account.
+    pub async fn upstream(&self, kubeconfig: &Path) -> Result<Upstream> {
+        let mut file = Kubeconfig::read_from(kubeconfig)?;
+        let context = file.current_context.clone().context("no current context")?;
+        let user = file
+            .contexts
+            .iter()
+            .find(|one| one.name == context)
+            .and_then(|one| one.context.as_ref()?.user.clone())
+            .context("no user")?;
+        let named = file.auth_infos.iter_mut().find(|one| one.name == user);
+        let info = named.and_then(|one| one.auth_info.as_mut()).context("no credentials")?;
+        info.impersonate = Some(format!("system:serviceaccount:{}:{}", self.namespace, self.name));
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("kubeconfig");
+        std::fs::write(&path, serde_json::to_vec(&file)?)?;
+        Upstream::from_kubeconfig(&path).await
+    }
+
+    /// Gives the rights, by roles in each namespace and one in the cluster.
+    pub async fn grant(&self) -> Result<()> {
+        let role = format!("{}-{}", self.namespace, self.name);
+        self.bind("clusterroles", "clusterrolebindings", &role, None, &self.rules["clusterRules"]).await?;
+        for (namespace, rules) in self.rules["namespaced"].as_object().into_iter().flatten() {
+            self.bind("roles", "rolebindings", &role, Some(namespace), rules).await?;
+        }
+        Ok(())
+    }
+
+    async fn bind(
+        &self,
+        roles: &str,
+        bindings: &str,
+        role: &str,
+        namespace: Option<&str>,
+        rules: &Value,
+    ) -> Result<()> {
+        let mut metadata = json!({"name": role});
+        if let Some(namespace) = namespace {
+            metadata["namespace"] = namespace.into();
+        }
+        let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
+        self.api.create(&rbac(roles), &json!({"metadata": metadata, "rules": rules})).await?;
+        let binding = json!({
+            "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": self.name, "namespace": self.namespace}],
+        });
+        self.api.create(&rbac(bindings), &binding).await.map(drop)
+    }
+
+    /// Takes the rights away.
+    pub async fn revoke(&self) -> Result<()> {
+        let role = format!("{}-{}", self.namespace, self.name);
+        for plural in ["clusterrolebindings", "clusterroles"] {
+            self.api.delete(&rbac(plural), None, &role).await?;
+        }
+        for namespace in self.rules["namespaced"].as_object().into_iter().flatten().map(|(name, _)| name) {
+            for plural in ["rolebindings", "roles"] {
+                self.api.delete(&rbac(plural), Some(namespace), &role).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,27 @@
+//! An API that is not there yet, because a dependency is being installed.
+
+use std::time::Duration;
+
+use e2e::{
+    Told, World,
+    world::{SOON, resource},
+};
+use standins::{
+    Behaviour, Family, cluster, crds, install_crds,
+    kinds::{CRD, HTTP_SOURCE},
+};
+
+#[tokio::test]
+async fn a_crd_that_appears_while_the_step_waits_is_picked_up() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    let name = "httpsources.sources.kyma-project.io";
+    world.api.delete(&resource(&CRD), None, name).await.unwrap();
+    cluster::wait_gone(&world.api.client(), &CRD, "", name, SOON).await.unwrap();
+    let run = world.start(&world.sources(&["--deadline", "60"]), vec![]).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let from = crds::upstream(Family::EventMesh);
+    install_crds(&world.api.client(), Family::EventMesh, from.as_deref()).await.unwrap();
+    run.wait().await.unwrap().exits(0).says("waiting for httpsources").says("1 created");
+    assert_eq!(world.names(&HTTP_SOURCE).await, ["commerce"]);
+}

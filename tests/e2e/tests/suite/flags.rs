@@ -1,0 +1,89 @@
+//! Command lines, good and bad. No cluster is asked.
+
+use std::{
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::{Command, Output},
+};
+
+use e2e::world::program;
+
+fn belay() -> Command {
+    let mut command = Command::new(program("BELAY_BIN", "belay"));
+    command.env_clear().env("HOME", "/nonexistent");
+    command
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[output.stdout.clone(), output.stderr.clone()].concat()).into_owned()
+}
+
+#[test]
+fn bad_usage_ends_with_2_and_a_sentence() {
+    let sources = "create-missing-sources";
+    let down = "scale-down-legacy";
+    for (words, says) in [
+        (&[sources, "--no-such-flag"][..], "unexpected argument '--no-such-flag'"),
+        (&[sources, "--deadline", "soon"], "'soon' is not a time: write 90, 90s, 3m or 1h"),
+        (&[sources, "--undo-reserve", "1d"], "'1d' is not a time"),
+        (&[sources, "--exclude", "commerce"], "write KIND/NAME or KIND/NAMESPACE/NAME"),
+        (&[sources, "--concurrency", "0"], "--concurrency"),
+        (&[sources, "--on-failure", "never"], "[possible values: step, chain]"),
+        (&[sources, "--source-controller", "nobody"], "write NAMESPACE/NAME"),
+        (&[sources, "-o", "yaml"], "[possible values: text, json]"),
+        (&[down], "--workload <KIND/NAMESPACE/NAME>"),
+        (&[down, "--workload", "publisher"], "write KIND/NAMESPACE/NAME"),
+        (&[down, "--workload", "DaemonSet/a/b"], "only Deployment, StatefulSet and ReplicaSet can"),
+        (&[down, "--workload", "Deployment/a/b", "--refuse-while", "subscriptions"], "write RESOURCE.GROUP"),
+        (&["no-such-step"], "unrecognized subcommand 'no-such-step'"),
+        (&[], "say what to do"),
+        (&["restore"], "--step <NAME>"),
+        (&["status", "-o", "yaml"], "[possible values: table, json]"),
+    ] {
+        let output = belay().args(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", text(&output));
+        assert!(text(&output).contains(says), "{words:?} does not say {says:?}: {}", text(&output));
+    }
+}
+
+#[test]
+fn no_cluster_to_talk_to_is_bad_configuration() {
+    let sources = "create-missing-sources";
+    for (words, says) in [
+        (&[sources][..], "no cluster: give --kubeconfig"),
+        (&[sources, "--kubeconfig", "/nonexistent/config"], "cannot read the kubeconfig /nonexistent/config"),
+        (&[sources, "--kubeconfig", "/dev/null"], "the kubeconfig /dev/null does not describe a cluster"),
+        (&["status"], "no cluster: give --kubeconfig"),
+        (
+            &["restore", "--step", sources, "--kubeconfig", "/nonexistent/config"],
+            "cannot read the kubeconfig",
+        ),
+    ] {
+        let output = belay().args(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", text(&output));
+        assert!(text(&output).contains(says), "{words:?} does not say {says:?}: {}", text(&output));
+    }
+}
+
+#[test]
+fn a_flag_may_come_from_the_environment() {
+    let output = belay().arg("create-missing-sources").env("BELAY_DEADLINE", "soon").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output).contains("'soon' is not a time"), "{}", text(&output));
+}
+
+#[test]
+fn every_step_is_listed_and_runs_under_its_own_name_too() {
+    let listed = belay().arg("--list").output().unwrap();
+    assert!(listed.status.success());
+    for line in text(&listed).lines() {
+        let step = line.split_whitespace().next().unwrap();
+        for command in
+            [belay().args([step, "--version"]), belay().arg0(Path::new("/").join(step)).arg("--version")]
+        {
+            let output = command.output().unwrap();
+            assert!(output.status.success() && text(&output).starts_with(step), "{}", text(&output));
+        }
+    }
+    assert_eq!(text(&listed).lines().count(), 2);
+}

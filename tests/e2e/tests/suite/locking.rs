@@ -1,0 +1,156 @@
+//! Two runs of one family never write at the same time.
+
+use std::time::Duration;
+
+use e2e::{
+    Told, World,
+    kubelet::set_phase,
+    told::is_move,
+    world::{SOON, SYSTEM, leases},
+};
+use futures::future::join_all;
+use harness::{At, Class, Exit, Fault, LeaseUse, Outcome};
+use serde_json::json;
+use standins::{Behaviour, Family};
+
+/// How long a Lease counts after its last renewal.
+const LASTS: Duration = Duration::from_secs(15);
+
+async fn hold(world: &World, family: Family, holder: &str) {
+    let lease = json!({
+        "metadata": {
+            "name": format!("belay-{}", family.name()), "namespace": world.home,
+            "labels": {"belay.dev/family": family.name()},
+        },
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
+    });
+    let name = lease["metadata"]["name"].as_str().unwrap();
+    world.api.delete(&leases(), Some(world.home), name).await.unwrap();
+    world.api.create(&leases(), &lease).await.unwrap();
+}
+
+/// When a run looked at the lock first, how often it looked, and when it took it.
+fn taking(outcome: &Outcome) -> (Duration, usize, Option<Duration>) {
+    let of = |wanted: LeaseUse| outcome.calls.iter().filter(move |call| call.class == Class::Lease(wanted));
+    let taken = of(LeaseUse::Hold).map(|call| call.at).next();
+    let looks: Vec<Duration> =
+        of(LeaseUse::Read).map(|call| call.at).filter(|at| taken.is_none_or(|taken| *at < taken)).collect();
+    (looks[0], looks.len(), taken)
+}
+
+#[tokio::test]
+async fn while_one_run_works_another_waits_or_leaves() {
+    let world = World::mesh(Behaviour { delay: Duration::from_secs(3), ..Behaviour::default() }).await;
+    world.applications(&["commerce", "logistics"]).await;
+    let works = world.start(&world.sources(&[]), vec![]).await;
+    works.proxy.when(is_move, SOON).await.unwrap();
+    let (waits, leaves) = (world.sources(&[]), world.sources(&["--deadline", "4"]));
+    let (waits, leaves) = tokio::join!(world.run(&waits), world.run(&leaves));
+    leaves.exits(75).says("not now: process/").says("holds the lock").changes_nothing();
+    waits.exits(0).says("waiting for the lock").says("nothing to do").changes_nothing();
+    assert_eq!(works.wait().await.unwrap().exits(0).moves().len(), 2);
+}
+
+#[tokio::test]
+async fn of_four_runs_at_once_one_writes() {
+    let world = World::fixture(Behaviour::default()).await;
+    let step = world.step(&[]);
+    let ended = join_all((0..4).map(|_| world.run(&step))).await;
+    for run in &ended {
+        run.exits(0);
+    }
+    assert_eq!(ended.iter().filter(|run| !run.moves().is_empty()).count(), 1);
+}
+
+#[tokio::test]
+async fn the_lock_of_a_killed_process_is_taken_over_at_once() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce", "logistics"]).await;
+    let killed = world.run_with(&world.sources(&[]), vec![Fault::KillAfter(At::first(is_move))]).await;
+    assert_eq!(killed.exit, Exit::Signal(9));
+    let next = world.run(&world.sources(&[])).await;
+    next.exits(0).says("took the lock over from process/");
+    assert_eq!(taking(&next).1, 1, "it looked once and took it");
+    assert_eq!(world.holder(Family::EventMesh).await, "");
+}
+
+#[tokio::test]
+async fn the_lock_of_a_pod_is_taken_over_when_the_pod_has_ended_and_not_before() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.lasting_pod("somebody", "holder").await;
+    let pod =
+        world.api.get(&harness::Resource::core("pods"), Some(world.place), "holder").await.unwrap().unwrap();
+    let uid = pod["metadata"]["uid"].as_str().unwrap();
+    let held_by = |name: &str, uid: &str| format!("pod/{}/{name}/{uid}", world.place);
+
+    hold(&world, Family::EventMesh, &held_by("holder", uid)).await;
+    set_phase(&world.api, world.place, "holder", "Running").await.unwrap();
+    world.run(&world.sources(&["--deadline", "4"])).await.exits(75).says("not now: pod/");
+    set_phase(&world.api, world.place, "holder", "Failed").await.unwrap();
+    world.run(&world.sources(&[])).await.exits(0).says("took the lock over");
+
+    for gone in [held_by("holder", "another-uid"), held_by("nobody", "uid")] {
+        hold(&world, Family::EventMesh, &gone).await;
+        let run = world.run(&world.sources(&[])).await;
+        run.exits(0).says("took the lock over");
+        assert_eq!(taking(&run).1, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_of_which_nothing_can_be_known_is_taken_only_after_it_stood_still() {
+    let world = World::mesh(Behaviour::default()).await;
+    hold(&world, Family::EventMesh, "somebody").await;
+    let run = world.run(&world.sources(&["--deadline", "60"])).await;
+    let (first, _, taken) = taking(run.exits(0));
+    assert!(taken.unwrap() - first >= LASTS);
+}
+
+#[tokio::test]
+async fn a_lock_that_somebody_unknown_renews_is_never_taken() {
+    let world = World::fixture(Behaviour::default()).await;
+    hold(&world, Family::Fixture, "process/another-host/7/99").await;
+    let renewing = async {
+        loop {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let now =
+                json!({"metadata": {"annotations": {"renewed": format!("{:?}", std::time::Instant::now())}}});
+            world.api.merge(&leases(), Some(world.home), "belay-fixture", None, &now).await.unwrap();
+        }
+    };
+    let command = world.step(&["--deadline", "36"]);
+    let run = tokio::select! { run = world.run(&command) => run, () = renewing => unreachable!() };
+    run.exits(75).changes_nothing();
+    assert_eq!(taking(&run).2, None);
+}
+
+#[tokio::test]
+async fn a_run_that_loses_its_lock_stops_at_once_and_the_next_one_finishes() {
+    let world = World::mesh(Behaviour { paused: true, ..Behaviour::default() }).await;
+    world.applications(&["commerce"]).await;
+    let run = world.start(&world.sources(&[]), vec![]).await;
+    run.proxy.when(is_move, SOON).await.unwrap();
+    let taken = json!({"spec": {"holderIdentity": "somebody else"}});
+    world.api.merge(&leases(), Some(world.home), "belay-event-mesh", None, &taken).await.unwrap();
+    let lost = run.wait().await.unwrap();
+    lost.exits(1).says("the lock is lost").says("is now held by 'somebody else'");
+    assert_eq!(lost.moves(), ["create commerce"], "no undo: somebody else may be writing");
+    assert_eq!(world.journal_status("create-missing-sources").await, "open");
+
+    let free = json!({"spec": {"holderIdentity": ""}});
+    world.api.merge(&leases(), Some(world.home), "belay-event-mesh", None, &free).await.unwrap();
+    world.standins.change(|behaviour| behaviour.paused = false);
+    world.run(&world.sources(&[])).await.exits(0).says("resuming");
+}
+
+#[tokio::test]
+async fn a_second_home_for_one_family_is_refused() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    world.run(&world.sources(&[])).await.exits(0);
+    world.applications(&["logistics"]).await;
+    let elsewhere = world.run(&world.sources(&["--home", SYSTEM])).await;
+    elsewhere.exits(3).says("already has its home in namespace e2e-home").changes_nothing();
+    let own = elsewhere.calls.iter().find(|call| call.is_write() && matches!(call.class, Class::Lease(_)));
+    assert!(own.is_none(), "a refused home gets no Lease");
+}

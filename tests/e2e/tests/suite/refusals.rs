@@ -1,0 +1,207 @@
+//! What a run refuses: before the first write, all at once, a sentence for each, exit 3.
+
+use std::time::Duration;
+
+use e2e::{
+    Told, World, policy,
+    rights::Account,
+    told::is_move,
+    world::{SOON, STATION_NAME, SYSTEM, resource},
+};
+use harness::{At, Fault, Outcome, Resource};
+use serde_json::{Value, json};
+use standins::{
+    Behaviour, Family, cluster, crds,
+    kinds::{APPLICATION, CRD, DEPLOYMENT, GADGET, HTTP_SOURCE, STATION},
+};
+
+async fn remove_crd(world: &World, name: &str) {
+    world.api.delete(&resource(&CRD), None, name).await.unwrap();
+    cluster::wait_gone(&world.api.client(), &CRD, "", name, Duration::from_secs(60)).await.unwrap();
+}
+
+/// Its refusals, one a line.
+fn refusals(outcome: &Outcome) -> Vec<&str> {
+    outcome.stderr.lines().filter_map(|line| Some(line.split_once("refused: ")?.1)).collect()
+}
+
+#[tokio::test]
+async fn without_the_source_api_there_is_nothing_to_migrate() {
+    let world = World::mesh(Behaviour::default()).await;
+    remove_crd(&world, "applications.applicationconnector.kyma-project.io").await;
+    let run = world.run(&world.sources(&[])).await;
+    run.exits(0).says("nothing to migrate: this cluster has none of applications.").changes_nothing();
+
+    let world = World::fixture(Behaviour::default()).await;
+    remove_crd(&world, "widgets.fixture.belay.dev").await;
+    world.run(&world.step(&[])).await.exits(0).says("nothing to migrate").changes_nothing();
+}
+
+#[tokio::test]
+async fn every_missing_target_api_is_named() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    remove_crd(&world, "httpsources.sources.kyma-project.io").await;
+    remove_crd(&world, "channels.messaging.knative.dev").await;
+    let run = world.run(&world.sources(&["--deadline", "9"])).await;
+    run.exits(3).says("waiting for httpsources").changes_nothing();
+    assert_eq!(refusals(&run).len(), 2, "{}", run.stderr);
+    run.says("the API httpsources.sources.kyma-project.io is not served by this cluster");
+    run.says("the API channels.messaging.knative.dev is not served by this cluster");
+}
+
+#[tokio::test]
+async fn a_version_that_is_not_served_is_told_with_those_that_are() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    let from = crds::upstream(Family::EventMesh);
+    let all = crds::crds(Family::EventMesh, from.as_deref()).unwrap();
+    let mut channel = all.into_iter().find(|crd| crd["spec"]["names"]["kind"] == "Channel").unwrap();
+    let versions = channel["spec"]["versions"].as_array_mut().unwrap();
+    versions.retain(|version| version["name"] == "v1alpha1");
+    let mut next = versions[0].clone();
+    next["name"] = "v2".into();
+    next["storage"] = false.into();
+    versions[0]["served"] = false.into();
+    versions.push(next);
+    crds::install(&world.api.client(), &[channel]).await.unwrap();
+    let run = world.run(&world.sources(&["--deadline", "6"])).await;
+    run.exits(3).changes_nothing();
+    run.says("is not served in version v1alpha1, which this step knows (served: v2)");
+}
+
+#[tokio::test]
+async fn every_verb_that_is_forbidden_is_named_in_one_message() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    let mut rules = world.run(&world.sources(&["--print-rbac"])).await.json();
+    let sources = rules["namespaced"][world.place].as_array_mut().unwrap();
+    let rule = sources.iter_mut().find(|rule| rule["resources"] == json!(["httpsources"])).unwrap();
+    rule["verbs"] = json!(["get", "list", "watch"]);
+    rules["clusterRules"].as_array_mut().unwrap().retain(|rule| rule["resources"] != json!(["applications"]));
+    let account = Account::new(&world.api, world.home, "too-little", rules).await.unwrap();
+    let upstream = account.upstream(&world.kubeconfig).await.unwrap();
+    let run = world.sources(&[]).run(&upstream, vec![]).await.unwrap();
+    run.exits(3).changes_nothing();
+    assert_eq!(refusals(&run).len(), 3, "{}", run.stderr);
+    for verb in ["create httpsources", "delete httpsources", "list applications"] {
+        assert!(run.verdict().contains(&format!("may not {verb}")), "{}", run.verdict());
+    }
+}
+
+/// The rights that a step prints are all it needs: to go forward, and to undo.
+#[tokio::test]
+async fn the_rights_that_are_printed_are_enough() {
+    let world = World::mesh(Behaviour { never_ready: vec!["loyalty".into()], ..Behaviour::default() }).await;
+    world.applications(&["commerce"]).await;
+    world.workload(&DEPLOYMENT, "publisher", 2).await;
+    let all = |step: &harness::StepCommand| step.clone().args(["--print-rbac"]);
+    let down = world
+        .scale_down(&["Deployment/publisher"], &["--refuse-while", "subscriptions.eventing.kyma-project.io"]);
+    let sources = world.sources(&["--ready-within", "3"]);
+    for step in [&sources, &down] {
+        let rules = world.run(&all(step)).await.json();
+        let account = Account::new(&world.api, world.home, "exact", rules).await.unwrap();
+        let upstream = account.upstream(&world.kubeconfig).await.unwrap();
+        let run = step.run(&upstream, vec![]).await.unwrap();
+        run.exits(0).never_says("forbidden").never_says("could not be");
+        world.applications(if step.args[0].starts_with("create") { &["loyalty"] } else { &[] }).await;
+        if step.args[0].starts_with("create") {
+            let undone = step.run(&upstream, vec![]).await.unwrap();
+            undone.exits(4).never_says("forbidden").never_says("could not be");
+            world.api.delete(&resource(&APPLICATION), None, "loyalty").await.unwrap();
+        }
+    }
+
+    let world = World::fixture(Behaviour { never_ready: vec!["bench".into()], ..Behaviour::default() }).await;
+    let rules = world.run(&all(&world.step(&[]))).await.json();
+    let account = Account::new(&world.api, world.home, "exact", rules).await.unwrap();
+    let upstream = account.upstream(&world.kubeconfig).await.unwrap();
+    let undone = world.step(&["--deadline", "8"]).run(&upstream, vec![]).await.unwrap();
+    undone.exits(4).never_says("forbidden");
+    world.standins.change(|behaviour| behaviour.never_ready.clear());
+    world.step(&[]).run(&upstream, vec![]).await.unwrap().exits(0).never_says("forbidden");
+}
+
+#[tokio::test]
+async fn another_steps_open_journal_is_refused_unless_there_is_nothing_to_write() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce", "logistics"]).await;
+    world.workload(&DEPLOYMENT, "publisher", 1).await;
+    world.run_with(&world.sources(&[]), vec![Fault::KillAfter(At::first(is_move))]).await;
+    let run = world.run(&world.scale_down(&["Deployment/publisher"], &[])).await;
+    run.exits(3).says("the step create-missing-sources has an open journal").changes_nothing();
+    run.says("belay restore --step create-missing-sources --home e2e-home");
+    run.says("belay accept --step create-missing-sources --home e2e-home");
+    world.run(&world.scale_down(&["Deployment/nothing-there"], &[])).await.exits(0).changes_nothing();
+    world.run(&world.sources(&[])).await.exits(0);
+    world.run(&world.scale_down(&["Deployment/publisher"], &[])).await.exits(0);
+}
+
+#[tokio::test]
+async fn what_the_step_itself_refuses_is_told_all_at_once() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["good", "with.dot", "1digit"]).await;
+    let run = world.run(&world.sources(&["--source-controller", &format!("{SYSTEM}/nobody")])).await;
+    run.exits(3).changes_nothing();
+    assert_eq!(refusals(&run).len(), 3, "{}", run.stderr);
+    run.says("--exclude Application/with.dot").says("--exclude Application/1digit");
+    run.says("Deployment/e2e-system/nobody: does not exist");
+}
+
+/// Nothing is deleted that could not be created again.
+#[tokio::test]
+async fn an_object_that_could_not_be_created_again_is_not_deleted() {
+    let world = World::fixture(Behaviour::default()).await;
+    let before = world.state().await;
+    let manual =
+        world.api.get(&Resource::core("configmaps"), Some(world.place), "manual").await.unwrap().unwrap();
+    let unless = "!has(object.metadata.labels) || !('shelf' in object.metadata.labels)";
+    for (name, kind, live) in [
+        ("e2e-no-maps", Resource::core("configmaps"), manual),
+        ("e2e-no-gadgets", resource(&GADGET), world.get(&GADGET, "drill").await.unwrap()),
+    ] {
+        let mut example = json!({
+            "apiVersion": live["apiVersion"], "kind": live["kind"],
+            "metadata": {"name": "example", "namespace": world.place, "labels": live["metadata"]["labels"]},
+        });
+        example["spec"] = live.get("spec").cloned().unwrap_or(Value::Null);
+        policy::refuse_create(&world.api, name, &kind, unless, &example).await;
+    }
+    let run = world.run(&world.step(&[])).await;
+    for name in ["e2e-no-maps", "e2e-no-gadgets"] {
+        policy::remove(&world.api, name).await;
+    }
+    run.exits(3).changes_nothing().says("this policy says no");
+    for object in ["ConfigMap/e2e-workshop/manual", "Gadget/e2e-workshop/drill"] {
+        run.says(&format!("{object}: will not be deleted, since it could not be created again"));
+    }
+    let after = world.state().await;
+    assert!(before.diff(&after).is_empty() && before.identities == after.identities);
+}
+
+#[tokio::test]
+async fn an_object_in_the_way_skips_its_chain_and_the_others_go_on() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce", "logistics", "loyalty"]).await;
+    let late = Fault::Delay { at: Some(At::first(crate::creates("logistics"))), by: Duration::from_secs(2) };
+    let run = world.start(&world.sources(&[]), vec![late]).await;
+    run.proxy.when(crate::creates("loyalty"), SOON).await.unwrap();
+    let mut other = standins::fixtures::http_source("logistics", world.place);
+    other["spec"]["source"] = "another".into();
+    world.create(&other).await;
+    let run = run.wait().await.unwrap();
+    run.exits(0).says("2 created").says("1 skipped");
+    run.says("HTTPSource/e2e-integration/logistics: exists already and is another one");
+    let found = world.get(&HTTP_SOURCE, "logistics").await.unwrap();
+    assert_eq!(found["spec"]["source"], "another");
+    let findings = world.report("create-missing-sources").await["findings"].clone();
+    assert!(findings.to_string().contains("is another one"), "{findings}");
+}
+
+#[tokio::test]
+async fn what_a_step_cannot_do_without_is_its_own_refusal() {
+    let world = World::fixture(Behaviour::default()).await;
+    world.api.delete(&resource(&STATION), None, STATION_NAME).await.unwrap();
+    world.run(&world.step(&[])).await.exits(3).says("Station/e2e: does not exist").changes_nothing();
+}

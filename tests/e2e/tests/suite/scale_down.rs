@@ -1,0 +1,192 @@
+//! What `scale-down-legacy` does to workloads, and what it does not.
+
+use e2e::{
+    Told, World,
+    kubelet::set_phase,
+    world::{SOON, resource},
+};
+use harness::Resource;
+use serde_json::{Value, json};
+use standins::{
+    Behaviour, cluster, crds, fixtures,
+    kinds::{CRD, DEPLOYMENT, LEGACY_SUBSCRIPTION, REPLICA_SET, STATEFUL_SET},
+};
+
+async fn replicas(world: &World, kind: &standins::kinds::Kind, name: &str) -> Value {
+    world.get(kind, name).await.unwrap()["spec"]["replicas"].clone()
+}
+
+#[tokio::test]
+async fn deployments_stateful_sets_and_bare_replica_sets_are_scaled_to_zero() {
+    let world = World::mesh(Behaviour::default()).await;
+    let _kubelet = world.kubelet();
+    world.workload(&DEPLOYMENT, "publisher", 2).await;
+    world.workload(&STATEFUL_SET, "store", 2).await;
+    world.workload(&REPLICA_SET, "bare", 1).await;
+    let run = world
+        .run(&world.scale_down(&["Deployment/publisher", "StatefulSet/store", "replicaset/bare"], &[]))
+        .await;
+    run.exits(0)
+        .says("3 scaled")
+        .says("scaled Deployment/e2e-integration/publisher: spec.replicas from 2 to 0");
+    assert!(world.api.list(&Resource::core("pods"), Some(world.place), None).await.unwrap().is_empty());
+    for (kind, name) in [(&DEPLOYMENT, "publisher"), (&STATEFUL_SET, "store"), (&REPLICA_SET, "bare")] {
+        let live = world.get(kind, name).await.unwrap();
+        assert_eq!(live["spec"]["replicas"], 0);
+        let ours = |entry: &Value| entry["manager"] == "belay";
+        assert!(
+            !live["metadata"]["managedFields"].as_array().unwrap().iter().any(ours),
+            "{name}: Helm owns its fields"
+        );
+    }
+}
+
+#[tokio::test]
+async fn it_refuses_while_objects_exist_that_only_the_workloads_can_finish() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.workload(&DEPLOYMENT, "publisher", 1).await;
+    let subscription =
+        fixtures::legacy_subscription("orders", world.place, "commerce", "order.created", "http://a/");
+    world.create(&subscription).await;
+    let step = |blocker: &str| world.scale_down(&["Deployment/publisher"], &["--refuse-while", blocker]);
+    let run = world.run(&step("subscriptions.eventing.kyma-project.io:spec.source_id")).await;
+    run.exits(3).says("Subscription/e2e-integration/orders still exist").changes_nothing();
+    world.run(&step("subscriptions.eventing.kyma-project.io")).await.exits(3).changes_nothing();
+    // Objects without that field, kinds that are not served: nothing in the way.
+    world.run(&step("nothings.example.org")).await.exits(0);
+    world.patch(&DEPLOYMENT, "publisher", &json!({"spec": {"replicas": 1}})).await;
+    world.run(&step("subscriptions.eventing.kyma-project.io:spec.nonsense")).await.exits(0);
+    // With nothing to write nothing is in the way either.
+    world.run(&step("subscriptions.eventing.kyma-project.io")).await.exits(0).changes_nothing();
+    world.api.delete(&resource(&LEGACY_SUBSCRIPTION), Some(world.place), "orders").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_scaled_object_that_would_scale_it_up_again_is_a_finding() {
+    let world = World::mesh(Behaviour::default()).await;
+    let names = json!({"kind": "ScaledObject", "plural": "scaledobjects", "singular": "scaledobject"});
+    let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "scaledobjects.keda.sh"},
+        "spec": {"group": "keda.sh", "scope": "Namespaced", "names": names, "versions": [{
+            "name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": anything},
+        }]},
+    });
+    crds::install(&world.api.client(), &[crd]).await.unwrap();
+    let scaler = json!({
+        "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
+        "metadata": {"name": "on-events", "namespace": world.place},
+        "spec": {"scaleTargetRef": {"name": "publisher"}},
+    });
+    world.api.create(&Resource::new("keda.sh", "v1alpha1", "scaledobjects"), &scaler).await.unwrap();
+    for name in ["publisher", "other"] {
+        world.workload(&DEPLOYMENT, name, 1).await;
+    }
+    let run = world.run(&world.scale_down(&["Deployment/publisher", "Deployment/other"], &[])).await;
+    world.api.delete(&resource(&CRD), None, "scaledobjects.keda.sh").await.unwrap();
+    run.exits(0)
+        .says("Deployment/e2e-integration/publisher: ScaledObject/e2e-integration/on-events scales it");
+    run.never_says("Deployment/e2e-integration/other: ScaledObject");
+}
+
+#[tokio::test]
+async fn a_replica_set_that_a_deployment_owns_is_refused() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.workload(&DEPLOYMENT, "publisher", 1).await;
+    let owned = world.names(&REPLICA_SET).await.remove(0);
+    let run = world.run(&world.scale_down(&[&format!("ReplicaSet/{owned}")], &[])).await;
+    run.exits(3)
+        .says("is owned by Deployment publisher")
+        .says("Name the Deployment instead")
+        .changes_nothing();
+}
+
+#[tokio::test]
+async fn a_workload_that_does_not_exist_is_skipped_unless_it_must_exist() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.workload(&DEPLOYMENT, "publisher", 1).await;
+    let both = ["Deployment/publisher", "StatefulSet/nobody", "Deployment/no-one"];
+    let run = world.run(&world.scale_down(&both, &["--must-exist"])).await;
+    run.exits(3)
+        .says("StatefulSet/e2e-integration/nobody: does not exist, and --must-exist was given")
+        .changes_nothing();
+    run.says("Deployment/e2e-integration/no-one: does not exist");
+    let run = world.run(&world.scale_down(&both, &[])).await;
+    run.exits(0).says("1 scaled").says("skipping: StatefulSet/e2e-integration/nobody: does not exist");
+}
+
+#[tokio::test]
+async fn replicas_that_come_back_are_scaled_down_again_and_that_is_said() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.workload(&DEPLOYMENT, "publisher", 2).await;
+    let step = world.scale_down(&["Deployment/publisher"], &[]);
+    world.run(&step).await.exits(0).never_says("once more");
+    // A run that touches nothing does not forget what the one before did.
+    world.run(&step).await.exits(0).changes_nothing();
+    world.patch(&DEPLOYMENT, "publisher", &json!({"spec": {"replicas": 3}})).await;
+    world
+        .run(&step)
+        .await
+        .exits(0)
+        .says("has 3 replicas again: it is scaled down once more")
+        .says("1 scaled");
+    assert_eq!(replicas(&world, &DEPLOYMENT, "publisher").await, 0);
+}
+
+#[tokio::test]
+async fn a_pod_that_has_ended_does_not_count() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.workload(&DEPLOYMENT, "publisher", 1).await;
+    for (name, phase) in [("done", "Succeeded"), ("evicted", "Failed")] {
+        world.lasting_pod("publisher", name).await;
+        set_phase(&world.api, world.place, name, phase).await.unwrap();
+    }
+    world.run(&world.scale_down(&["Deployment/publisher"], &[])).await.exits(0).says("1 scaled");
+}
+
+#[tokio::test]
+async fn a_pod_that_stays_until_the_deadline_puts_the_replicas_back() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.workload(&DEPLOYMENT, "publisher", 3).await;
+    world.workload(&STATEFUL_SET, "store", 1).await;
+    world.lasting_pod("publisher", "stuck").await;
+    let before = world.state().await;
+    let run = world
+        .run(&world.scale_down(&["Deployment/publisher", "StatefulSet/store"], &["--deadline", "6"]))
+        .await;
+    run.exits(4)
+        .says("Pod/e2e-integration/stuck still exist")
+        .says("Everything is as it was before: 2 changes");
+    assert_eq!(replicas(&world, &DEPLOYMENT, "publisher").await, 3);
+    assert_eq!(replicas(&world, &STATEFUL_SET, "store").await, 1);
+    let after = world.state().await;
+    assert!(before.diff(&after).is_empty(), "{}", before.diff(&after));
+}
+
+#[tokio::test]
+async fn an_autoscaler_pauses_by_itself_and_is_left_alone() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.workload(&DEPLOYMENT, "publisher", 2).await;
+    let autoscalers = Resource::new("autoscaling", "v2", "horizontalpodautoscalers");
+    let autoscaler = json!({
+        "metadata": {"name": "publisher", "namespace": world.place},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "publisher"},
+            "minReplicas": 2, "maxReplicas": 4,
+        },
+    });
+    let made = world.api.create(&autoscalers, &autoscaler).await.unwrap();
+    let read = async || world.api.get(&autoscalers, Some(world.place), "publisher").await.unwrap().unwrap();
+    world.run(&world.scale_down(&["Deployment/publisher"], &[])).await.exits(0);
+    cluster::wait_until("the autoscaler has paused", SOON, async || {
+        Ok(read().await["status"].to_string().contains("ScalingDisabled"))
+    })
+    .await
+    .unwrap();
+    assert_eq!(replicas(&world, &DEPLOYMENT, "publisher").await, 0);
+    world.run(&world.operate("restore", &["--step", "scale-down-legacy"])).await.exits(0);
+    assert_eq!(replicas(&world, &DEPLOYMENT, "publisher").await, 2);
+    assert_eq!(read().await["spec"], made["spec"]);
+    world.api.delete(&autoscalers, Some(world.place), "publisher").await.unwrap();
+}

@@ -1,0 +1,102 @@
+//! A run that is told to stop, or killed: the next one goes on from there.
+
+use std::time::{Duration, Instant};
+
+use e2e::{Told, World, told::is_move, world::SOON};
+use harness::{At, Class, Exit, Fault};
+use rustix::process::Signal;
+use standins::{Behaviour, Family, kinds::HTTP_SOURCE};
+
+const STEP: &str = "create-missing-sources";
+
+#[tokio::test]
+async fn sigterm_half_way_leaves_the_work_to_the_next_run_and_is_no_death() {
+    let world = World::mesh(Behaviour { paused: true, ..Behaviour::default() }).await;
+    world.applications(&["commerce", "logistics"]).await;
+    for attempt in 0..4 {
+        let run = world.start(&world.sources(&[]), vec![]).await;
+        let at =
+            move |call: &harness::Call| if attempt == 0 { is_move(call) } else { call.class == Class::Watch };
+        run.proxy.when(at, SOON).await.unwrap();
+        run.signal(Signal::TERM).unwrap();
+        let told = run.wait().await.unwrap();
+        told.exits(143).says("told to stop: the next run goes on from here");
+        assert!(told.moves().iter().all(|made| made.starts_with("create")), "no undo: {:?}", told.moves());
+        assert_eq!(world.holder(Family::EventMesh).await, "");
+        assert_eq!(world.journals(STEP).await[0]["deaths"], 0);
+    }
+    world.standins.change(|behaviour| behaviour.paused = false);
+    world.run(&world.sources(&[])).await.exits(0).says("resuming");
+    assert_eq!(world.names(&HTTP_SOURCE).await.len(), 2);
+    let journals = world.journals(STEP).await;
+    assert_eq!((journals.len(), &journals[0]["status"]), (1, &"done".into()));
+}
+
+#[tokio::test]
+async fn sigterm_in_the_midst_of_every_move_loses_nothing() {
+    let undisturbed = {
+        let world = World::fixture(Behaviour::default()).await;
+        world.run(&world.step(&[])).await.exits(0);
+        world.state().await
+    };
+    let world = World::fixture(Behaviour::default()).await;
+    for attempt in 0.. {
+        assert!(attempt < 30, "it never finishes");
+        // One call at a time, so that each attempt comes a little further.
+        let step = world.step(&[]).env("BELAY_CONCURRENCY", "1");
+        let run = world.start(&step, vec![]).await;
+        let ended = run.proxy.when(is_move, Duration::from_secs(5)).await.is_err();
+        if !ended {
+            // It may end by itself in this very moment.
+            let _ = run.signal(Signal::TERM);
+        }
+        let run = run.wait().await.unwrap();
+        if run.exit == Exit::Code(0) {
+            break;
+        }
+        run.exits(143);
+    }
+    let after = world.state().await;
+    assert!(undisturbed.diff(&after).is_empty(), "{}", undisturbed.diff(&after));
+}
+
+#[tokio::test]
+async fn sigterm_ends_a_wait_for_the_lock_or_for_an_api_at_once() {
+    let world = World::mesh(Behaviour { paused: true, ..Behaviour::default() }).await;
+    world.applications(&["commerce"]).await;
+    let works = world.start(&world.sources(&[]), vec![]).await;
+    works.proxy.when(is_move, SOON).await.unwrap();
+    let waits = world.start(&world.sources(&[]), vec![]).await;
+    while !waits.stderr().contains("waiting for the lock") {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let told = Instant::now();
+    for run in [waits, works] {
+        run.signal(Signal::TERM).unwrap();
+        run.wait().await.unwrap().exits(143);
+    }
+    assert!(told.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn a_step_that_dies_three_times_is_undone_by_the_fourth_run() {
+    let world = World::mesh(Behaviour { paused: true, ..Behaviour::default() }).await;
+    world.applications(&["commerce", "logistics"]).await;
+    let before = world.state().await;
+    for deaths in 0..3 {
+        let at = At::first(|call| call.class == Class::Watch);
+        let killed = world.run_with(&world.sources(&[]), vec![Fault::KillBefore(at)]).await;
+        assert_eq!(killed.exit, Exit::Signal(9));
+        assert_eq!(world.journals(STEP).await[0]["deaths"], deaths);
+    }
+    let run = world.run(&world.sources(&[])).await;
+    run.exits(4)
+        .says("3 attempts died half-way")
+        .says("Everything is as it was before: 2 changes were taken back");
+    let after = world.state().await;
+    assert!(before.diff(&after).is_empty(), "{}", before.diff(&after));
+    assert_eq!(world.journal_status(STEP).await, "undone");
+    // Undone is not the end: with the cause gone the step runs again.
+    world.standins.change(|behaviour| behaviour.paused = false);
+    world.run(&world.sources(&[])).await.exits(0).says("2 created");
+}

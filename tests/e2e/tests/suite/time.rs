@@ -1,0 +1,84 @@
+//! Deadlines: for going forward, then for undo, both counted from the Job's start.
+
+use std::time::Duration;
+
+use e2e::{Told, World, told::is_move, world::SOON};
+use harness::{At, Fault, Resource};
+use serde_json::{Value, json};
+use standins::{Behaviour, cluster, kinds::HTTP_SOURCE};
+
+#[tokio::test]
+async fn at_the_deadline_the_step_is_undone_within_its_reserve() {
+    let world = World::mesh(Behaviour { paused: true, ..Behaviour::default() }).await;
+    world.applications(&["commerce", "logistics"]).await;
+    let run = world.run(&world.sources(&["--deadline", "6", "--undo-reserve", "10"])).await;
+    run.exits(4).says("Everything is as it was before");
+    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+    let seconds = world.report("create-missing-sources").await["seconds"].as_f64().unwrap();
+    assert!((5.0..16.0).contains(&seconds), "{seconds} s");
+}
+
+/// Undo waits for what is going, but not for ever: what is left then is named.
+#[tokio::test]
+async fn an_undo_that_does_not_end_within_its_reserve_is_exit_5_and_names_the_finalizer() {
+    let behaviour = Behaviour {
+        never_ready: vec!["bench".into()],
+        hold_finalizer: vec!["anvil".into()],
+        ..Behaviour::default()
+    };
+    let world = World::fixture(behaviour).await;
+    let before = world.state().await;
+    let run = world.run(&world.step(&["--deadline", "7", "--undo-reserve", "5"])).await;
+    run.exits(5).says("NOT everything could be put back").says("gadgets.fixture.belay.dev/hold");
+    assert_eq!(world.journal_status("fixture").await, "undoing");
+    world.standins.change(|behaviour| behaviour.hold_finalizer.clear());
+    world.run(&world.operate("restore", &["--step", "fixture"])).await.exits(0);
+    let after = world.state().await;
+    assert!(before.diff(&after).is_empty(), "{}", before.diff(&after));
+}
+
+fn jobs() -> Resource {
+    Resource::new("batch", "v1", "jobs")
+}
+
+/// A Job that began some seconds ago, and whose pods nobody runs.
+async fn job(world: &World, began: Duration) -> Value {
+    let container = json!({"name": "step", "image": "none"});
+    let pod = json!({"restartPolicy": "Never", "containers": [container]});
+    let job =
+        json!({"metadata": {"name": "step", "namespace": world.home}, "spec": {"template": {"spec": pod}}});
+    world.api.delete(&jobs(), Some(world.home), "step").await.unwrap();
+    world.api.create(&jobs(), &job).await.unwrap();
+    let read = async || world.api.get(&jobs(), Some(world.home), "step").await;
+    cluster::wait_until("the Job has begun", SOON, async || {
+        Ok(read().await?.is_some_and(|job| job["status"]["startTime"].is_string()))
+    })
+    .await
+    .unwrap();
+    tokio::time::sleep(began).await;
+    read().await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn the_time_counts_from_the_start_of_the_job() {
+    let world = World::mesh(Behaviour { paused: true, ..Behaviour::default() }).await;
+    world.applications(&["commerce"]).await;
+    let job = job(&world, Duration::from_secs(4)).await;
+    let in_job = |flags: &[&str]| world.sources(flags).env("BELAY_JOB_NAME", "step");
+    // Past the deadline nothing is begun ...
+    let late = world.run(&in_job(&["--deadline", "3"])).await;
+    late.exits(3).says("the deadline had passed before the step could begin").changes_nothing();
+    // ... and what was begun is only undone.
+    world.run_with(&in_job(&[]), vec![Fault::KillAfter(At::first(is_move))]).await;
+    let undone = world.run(&in_job(&["--deadline", "3"])).await;
+    undone.exits(4).says("the deadline has passed, counted from the Job's start");
+    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+
+    let events = Resource::new("events.k8s.io", "v1", "events");
+    let events = world.api.list(&events, Some(world.home), None).await.unwrap();
+    let of_job: Vec<&Value> =
+        events.iter().filter(|event| event["regarding"]["uid"] == job["metadata"]["uid"]).collect();
+    let notes: Vec<&str> = of_job.iter().filter_map(|event| event["note"].as_str()).collect();
+    assert!(notes.contains(&undone.verdict().as_str()), "{notes:?}");
+    world.api.delete(&jobs(), Some(world.home), "step").await.unwrap();
+}

@@ -1,0 +1,160 @@
+//! An API server that is slow, busy, away for a while, or that forgets our rights: the run goes on and finishes.
+
+use std::{path::Path, time::Duration};
+
+use e2e::{
+    Told, World,
+    rights::Account,
+    told::is_move,
+    world::{SOON, SOURCE_CONTROLLER, SYSTEM, resource},
+};
+use harness::{At, Fault, Outcome, Resource};
+use serde_json::json;
+use standins::{
+    Behaviour,
+    cluster::mark_available,
+    fixtures,
+    kinds::{DEPLOYMENT, HTTP_SOURCE},
+};
+
+fn answers(outcome: &Outcome, status: u16) -> usize {
+    outcome.calls.iter().filter(|call| call.status == Some(status)).count()
+}
+
+async fn many(world: &World, count: usize) {
+    for number in 0..count {
+        world.applications(&[&format!("app-{number}")]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_throttled_run_waits_as_it_is_told_and_finishes() {
+    let world = World::mesh(Behaviour::default()).await;
+    many(&world, 5).await;
+    let run = world.run_with(&world.sources(&[]), vec![Fault::Throttle { every: 4, retry_after: 1 }]).await;
+    run.exits(0).says("5 created");
+    assert!(answers(&run, 429) > 3, "{} answers were 429", answers(&run, 429));
+}
+
+#[tokio::test]
+async fn a_tight_priority_level_slows_the_run_and_no_more() {
+    let world = World::mesh(Behaviour::default()).await;
+    many(&world, 40).await;
+    let rules = world.run(&world.sources(&["--print-rbac"])).await.json();
+    let account = Account::new(&world.api, world.home, "throttled", rules).await.unwrap();
+    let flow = |plural: &str| Resource::new("flowcontrol.apiserver.k8s.io", "v1", plural);
+    let level = json!({
+        "metadata": {"name": "e2e-tight"},
+        "spec": {"type": "Limited", "limited": {
+            "nominalConcurrencyShares": 1, "lendablePercent": 0, "borrowingLimitPercent": 0,
+            "limitResponse": {"type": "Reject"},
+        }},
+    });
+    let subject =
+        json!({"kind": "ServiceAccount", "serviceAccount": {"namespace": world.home, "name": "throttled"}});
+    let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": true});
+    let schema = json!({
+        "metadata": {"name": "e2e-tight"},
+        "spec": {
+            "priorityLevelConfiguration": {"name": "e2e-tight"}, "matchingPrecedence": 10,
+            "rules": [{"subjects": [subject], "resourceRules": [all]}],
+        },
+    });
+    world.api.ensure(&flow("prioritylevelconfigurations"), &level).await.unwrap();
+    world.api.ensure(&flow("flowschemas"), &schema).await.unwrap();
+    // The API server takes them up by a watch of its own.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let upstream = account.upstream(&world.kubeconfig).await.unwrap();
+    let run = world.sources(&[]).run(&upstream, vec![]).await.unwrap();
+    world.api.delete(&flow("flowschemas"), None, "e2e-tight").await.unwrap();
+    world.api.delete(&flow("prioritylevelconfigurations"), None, "e2e-tight").await.unwrap();
+    run.exits(0).says("40 created");
+    assert!(answers(&run, 429) > 0, "no answer was 429: the level was not tight");
+}
+
+#[tokio::test]
+async fn rights_that_are_taken_and_given_again_under_a_run_do_not_stop_it() {
+    let world = World::mesh(Behaviour::default()).await;
+    many(&world, 40).await;
+    let rules = world.run(&world.sources(&["--print-rbac"])).await.json();
+    let account = Account::new(&world.api, world.home, "recreated", rules).await.unwrap();
+    let upstream = account.upstream(&world.kubeconfig).await.unwrap();
+    let step = world.sources(&[]).env("BELAY_CONCURRENCY", "1");
+    let run = step.start(&upstream, vec![]).await.unwrap();
+    run.proxy.when(is_move, SOON).await.unwrap();
+    account.revoke().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    account.grant().await.unwrap();
+    let run = run.wait().await.unwrap();
+    run.exits(0).says("40 created");
+    assert!(answers(&run, 403) > 0, "its rights were never missed");
+}
+
+#[tokio::test]
+async fn connections_that_are_refused_for_a_while_do_not_stop_a_run() {
+    let world = World::fixture(Behaviour::default()).await;
+    let away = Fault::Refuse { at: At::first(is_move), lasting: Duration::from_secs(4) };
+    world.run_with(&world.step(&[]), vec![away]).await.exits(0);
+}
+
+#[tokio::test]
+async fn an_account_that_the_server_does_not_know_any_more_stops_at_once_and_undoes_nothing() {
+    let world = World::mesh(Behaviour::default()).await;
+    many(&world, 3).await;
+    let mut gone = false;
+    let unknown = Fault::hook(move |call| {
+        gone |= is_move(call) && call.name.as_deref() == Some("app-2");
+        if gone { harness::Action::Answer(401, None) } else { harness::Action::Forward }
+    });
+    let step = world.sources(&[]).env("BELAY_CONCURRENCY", "1");
+    let run = world.run_with(&step, vec![unknown]).await;
+    run.exits(1).says("does not know us any more (401)");
+    assert_eq!(run.moves(), ["create app-0", "create app-1"]);
+    world.run(&world.sources(&[])).await.exits(0).says("resuming");
+    assert_eq!(world.names(&HTTP_SOURCE).await.len(), 3);
+}
+
+/// The index of the API server that this test has to itself.
+const INDEX: &str = "8";
+
+async fn manage(cluster: &str, action: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cluster/manage");
+    let output = tokio::process::Command::new("go")
+        .arg("-C")
+        .arg(folder)
+        .args(["run", ".", "apiserver", action, "--name", cluster, "--index", INDEX])
+        .output()
+        .await
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_killed_and_started_again_does_not_stop_a_run() {
+    let Ok(cluster) = std::env::var("BELAY_TEST_CLUSTER") else {
+        println!("not tried: only an embedded cluster, named by BELAY_TEST_CLUSTER, has API servers to kill");
+        return;
+    };
+    let kubeconfig = manage(&cluster, "start").await;
+    let behaviour =
+        Behaviour { delay: Duration::from_secs(1), collect_garbage: true, ..Behaviour::default() };
+    let world = World::mesh_on(Path::new(&kubeconfig), behaviour, None).await;
+    // Nobody looks after Deployments there.
+    let controller = fixtures::deployment(SOURCE_CONTROLLER, SYSTEM, 1, fixtures::IMAGE);
+    world.api.ensure(&resource(&DEPLOYMENT), &controller).await.unwrap();
+    mark_available(&world.api.client(), SYSTEM, SOURCE_CONTROLLER).await.unwrap();
+    many(&world, 30).await;
+    let step =
+        world.sources(&["--deadline", "120"]).env("BELAY_CONCURRENCY", "2").bound(Duration::from_secs(150));
+    let run = world.start(&step, vec![]).await;
+    run.proxy.when(crate::creates("app-7"), SOON).await.unwrap();
+    manage(&cluster, "kill").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    manage(&cluster, "start").await;
+    let run = run.wait().await.unwrap();
+    run.exits(0);
+    assert_eq!(world.names(&HTTP_SOURCE).await.len(), 30);
+    assert_eq!(world.journal_status("create-missing-sources").await, "done");
+    manage(&cluster, "stop").await;
+}
