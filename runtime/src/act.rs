@@ -804,6 +804,8 @@ pub(crate) fn describe(wanted: &[Field], live: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::{object::kinds, plan::Item};
 
@@ -833,5 +835,66 @@ mod tests {
         let none = Entries::default();
         assert!(is_made(&step(live(json!([{"manager": "helm"}]))), &none));
         assert!(!is_made(&step(live(json!([{"manager": "helm"}, {"manager": "belay"}]))), &none));
+    }
+
+    /// What a server does with a merge patch.
+    fn apply(target: &mut Value, patch: &Value) {
+        let Value::Object(patch) = patch else {
+            *target = patch.clone();
+            return;
+        };
+        if !target.is_object() {
+            *target = json!({});
+        }
+        for (key, value) in patch {
+            if value.is_null() {
+                target.as_object_mut().unwrap().remove(key);
+            } else {
+                apply(&mut target[key.as_str()], value);
+            }
+        }
+    }
+
+    fn any_field() -> impl Strategy<Value = Field> {
+        let path = prop_oneof![
+            "[ab]".prop_map(|key| FieldPath::of(["metadata".to_owned(), "labels".to_owned(), key])),
+            "[ab]".prop_map(|key| FieldPath::of(["spec".to_owned(), key])),
+            "[ab]".prop_map(|name| FieldPath::dotted("spec.parts").item("name", name).key("count")),
+        ];
+        (path, proptest::option::of(0..3i64))
+            .prop_map(|(path, value)| Field { path, value: value.map(Into::into) })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn a_merge_patch_gives_every_field_its_value_and_the_old_values_bring_the_object_back(
+            wanted in proptest::collection::vec(any_field(), 1..4),
+            count in 0..3i64,
+        ) {
+            // One field is never written twice by one move.
+            let paths: std::collections::BTreeSet<String> = wanted.iter().map(|field| field.path.to_string()).collect();
+            prop_assume!(paths.len() == wanted.len());
+            let start = json!({
+                "metadata": {"resourceVersion": "1", "labels": {"a": 1}},
+                "spec": {"a": 2, "parts": [{"name": "a", "count": count}]},
+            });
+            let mut live = start.clone();
+            let old: Vec<Field> = wanted
+                .iter()
+                .map(|field| Field { path: field.path.clone(), value: field.path.get(&start).cloned() })
+                .collect();
+            let patch = merge_patch(&wanted, &live);
+            apply(&mut live, &patch);
+            for field in &wanted {
+                prop_assert_eq!(field.path.get(&live), field.value.as_ref());
+            }
+            let patch = merge_patch(&old, &live);
+            apply(&mut live, &patch);
+            for field in &old {
+                prop_assert_eq!(field.path.get(&live), field.value.as_ref());
+            }
+        }
     }
 }

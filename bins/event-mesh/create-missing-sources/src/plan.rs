@@ -140,6 +140,7 @@ fn is_dns_1035(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use belay_runtime::plan::{Action, Level};
+    use proptest::{collection::btree_map, prelude::*};
 
     use super::*;
     use crate::snapshot::Application;
@@ -246,5 +247,58 @@ mod tests {
         snapshot.applications.get_mut("commerce").unwrap().going = true;
         let plan = decide(&args(), &snapshot);
         assert_eq!((plan.writes().count(), plan.findings[0].level), (0, Level::Skip));
+    }
+
+    /// Any mixture of applications, sources and Channels.
+    fn any_snapshot() -> impl Strategy<Value = Snapshot> {
+        let name = "[a-z0-9.-]{1,8}";
+        let state = prop_oneof![Just(State::Ready), Just(State::NotReady), Just(State::Going)];
+        let application = (any::<bool>(), any::<bool>())
+            .prop_map(|(skips_installation, going)| Application { skips_installation, going });
+        (
+            btree_map(name, application, 0..12),
+            btree_map(name, state.clone(), 0..12),
+            btree_map(name, state, 0..12),
+            proptest::option::of(any::<bool>()),
+        )
+            .prop_map(|(applications, sources, channels, controller_available)| Snapshot {
+                applications,
+                sources,
+                channels,
+                controller_available,
+            })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn whatever_is_there_no_existing_source_is_touched_and_no_name_is_forgotten(snapshot in any_snapshot()) {
+            let plan = decide(&args(), &snapshot);
+            prop_assert!(plan.mistakes().is_empty());
+            for step in plan.writes() {
+                let there = snapshot.sources.get(&step.object.name);
+                prop_assert!(there.is_none_or(|state| *state == State::Going), "{} is there", step.object);
+            }
+            for (name, application) in &snapshot.applications {
+                let subject = APPLICATION.cluster_object(name);
+                let in_a_chain = plan.chains().any(|(_, chain)| chain.subject == subject);
+                let in_a_finding = plan.findings.iter().any(|finding| finding.object.as_ref() == Some(&subject));
+                let ready = |states: &std::collections::BTreeMap<String, State>| states.get(name) == Some(&State::Ready);
+                let settled = !application.going && ready(&snapshot.sources) && ready(&snapshot.channels);
+                prop_assert!(in_a_chain || in_a_finding || settled, "{name} is forgotten");
+            }
+        }
+
+        #[test]
+        fn after_a_run_there_is_nothing_left_to_do(mut snapshot in any_snapshot()) {
+            let created: Vec<String> =
+                decide(&args(), &snapshot).chains().map(|(_, chain)| chain.subject.name.clone()).collect();
+            for name in created {
+                snapshot.sources.insert(name.clone(), State::Ready);
+                snapshot.channels.insert(name, State::Ready);
+            }
+            prop_assert_eq!(decide(&args(), &snapshot).writes().count(), 0);
+        }
     }
 }

@@ -151,6 +151,7 @@ mod tests {
     use std::sync::Arc;
 
     use belay_runtime::plan::Level;
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -243,5 +244,40 @@ mod tests {
     #[test]
     fn an_absent_number_of_replicas_means_one() {
         assert_eq!(decided(workload(&kinds::DEPLOYMENT, Some(json!({"spec": {}})), 1)).writes().count(), 1);
+    }
+
+    fn any_workload() -> impl Strategy<Value = Workload> {
+        let kind = prop_oneof![Just(kinds::DEPLOYMENT), Just(kinds::STATEFUL_SET), Just(kinds::REPLICA_SET)];
+        let live = proptest::option::of((0..4i64, any::<bool>(), any::<bool>()));
+        (kind, "[a-z]{1,4}", live, 0..3usize).prop_map(|(kind, name, live, pods)| {
+            let live = live.map(|(replicas, owned, going)| {
+                let mut live = json!({"metadata": {}, "spec": {"replicas": replicas}});
+                if owned {
+                    live["metadata"]["ownerReferences"] = json!([{"kind": "Deployment", "name": "owner"}]);
+                }
+                if going {
+                    live["metadata"]["deletionTimestamp"] = "now".into();
+                }
+                Arc::new(live)
+            });
+            let item = Item { object: kind.object("ns", name), live, before: None };
+            Workload { item, selector: "app=x".into(), pods, scalers: Vec::new(), scaled_before: None }
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn every_workload_is_scaled_waited_for_refused_skipped_or_at_rest(workload in any_workload()) {
+            let plan = decided(workload.clone());
+            prop_assert!(plan.mistakes().is_empty());
+            let at_rest = workload.item.live.as_deref().is_some_and(|live| live["spec"]["replicas"] == 0)
+                && workload.pods == 0;
+            prop_assert!(at_rest || !plan.phases[0].is_empty() || !plan.findings.is_empty());
+            for step in plan.writes() {
+                prop_assert_eq!(step.verb(), "scale");
+            }
+        }
     }
 }
