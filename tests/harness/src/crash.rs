@@ -37,10 +37,12 @@ use crate::{
 pub const KUBECONFIGS: &str = "BELAY_TEST_KUBECONFIGS";
 /// When so many points have failed the rest is not tried: the log is long enough.
 const ENOUGH_FAILURES: usize = 20;
-/// How often a call that was not made is waited for in a new run before that is a failure.
-const TRIES: usize = 3;
+/// How often a call that was not made is waited for in a new run.
+const TRIES: usize = 2;
 /// How many runs it may take to put things right: an undo is finished, then the step is done.
 const RERUNS: usize = 3;
+/// Runs that die before a journal is undone: the first and two resumes.
+const DEATHS: usize = 3;
 /// Slack after the deadline before a call that fails until then works again, so that the step has surely given up.
 const AFTER_DEADLINE: Duration = Duration::from_millis(500);
 
@@ -74,7 +76,7 @@ pub trait Scenario: Send + Sync + 'static {
     fn name(&self) -> &str;
 
     /// How the step is started. Times should be short: a call that fails with 500 does so until the deadline.
-    fn command(&self, worker: &Worker) -> StepCommand;
+    fn command(&self, worker: &Worker) -> Result<StepCommand>;
 
     /// The deadline that the command gives the step.
     fn deadline(&self) -> Duration;
@@ -135,6 +137,12 @@ pub enum Mode {
     /// Killed; the call lands while the next run is under way. Only for writes: a read that nobody waits for
     /// changes nothing.
     LandLate(Landing),
+    /// Told to stop by SIGTERM. That is not a death: the lock is given back, and the next run goes on.
+    Terminate,
+    /// Killed before its first move, and again in each resume: at last it is undone.
+    DieBefore,
+    /// Killed after its first move, and again after the first move of each resume.
+    DieAfter,
     /// It fails for good with this status; with 500 until the deadline.
     Fail(u16),
     /// Killed before a call of an undo is sent.
@@ -147,12 +155,15 @@ pub enum Mode {
 
 impl Mode {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::KillBefore,
         Self::KillAfter,
         Self::LoseAnswer,
         Self::LandLate(Landing::BeforeFirstMove),
         Self::LandLate(Landing::BeforeRelease),
+        Self::Terminate,
+        Self::DieBefore,
+        Self::DieAfter,
         Self::Fail(403),
         Self::Fail(422),
         Self::Fail(500),
@@ -160,6 +171,10 @@ impl Mode {
         Self::KillAfterInUndo,
         Self::LoseAnswerInUndo,
     ];
+
+    fn is_repeated(self) -> bool {
+        matches!(self, Self::DieBefore | Self::DieAfter)
+    }
 
     fn in_undo(self) -> bool {
         matches!(self, Self::KillBeforeInUndo | Self::KillAfterInUndo | Self::LoseAnswerInUndo)
@@ -172,17 +187,18 @@ impl Mode {
             Self::LandLate(_) => has_number && call.is_write(),
             // After a renewal, or after a watch has begun, is before the next call; and there is nothing invalid in
             // a watch or a renewal.
-            Self::KillAfter | Self::KillAfterInUndo | Self::Fail(422) => has_number,
+            Self::KillAfter | Self::KillAfterInUndo | Self::Terminate | Self::Fail(422) => has_number,
             _ => true,
         }
     }
 
     fn fault(self, at: At, deadline: Duration) -> Fault {
         match self {
-            Self::KillBefore | Self::KillBeforeInUndo => Fault::KillBefore(at),
-            Self::KillAfter | Self::KillAfterInUndo => Fault::KillAfter(at),
+            Self::KillBefore | Self::DieBefore | Self::KillBeforeInUndo => Fault::KillBefore(at),
+            Self::KillAfter | Self::DieAfter | Self::KillAfterInUndo => Fault::KillAfter(at),
             Self::LoseAnswer | Self::LoseAnswerInUndo => Fault::LoseAnswer(at),
             Self::LandLate(_) => Fault::KillAndLandLate(at),
+            Self::Terminate => Fault::Terminate(at),
             Self::Fail(status) => Fault::FailForGood {
                 at,
                 status,
@@ -212,6 +228,9 @@ impl fmt::Display for Mode {
             Self::LandLate(Landing::BeforeFirstMove) => out.write_str("land-late"),
             Self::LandLate(Landing::BeforeRelease) => out.write_str("land-last"),
             Self::LandLate(landing) => write!(out, "land-late-{landing:?}"),
+            Self::Terminate => out.write_str("terminate"),
+            Self::DieBefore => out.write_str("die-before"),
+            Self::DieAfter => out.write_str("die-after"),
             Self::Fail(status) => write!(out, "fail-{status}"),
             Self::KillBeforeInUndo => out.write_str("undo-kill-before"),
             Self::KillAfterInUndo => out.write_str("undo-kill-after"),
@@ -227,8 +246,8 @@ pub struct Point {
     pub at: At,
     /// What happens.
     pub mode: Mode,
-    /// Whether it may be missing: renewals and watches come when they like.
-    pub optional: bool,
+    /// Whether it is the last call of a run: if it is made again, there may be one more.
+    last: bool,
 }
 
 impl fmt::Display for Point {
@@ -267,6 +286,9 @@ pub struct Tally {
     pub calls: u32,
     /// Points that held and points in all, by mode.
     pub points: BTreeMap<Mode, (usize, usize)>,
+    /// Points whose call was not made again, by mode: not every run makes as many calls as the first, and renewals
+    /// and watches come when they like.
+    pub unmade: BTreeMap<Mode, usize>,
     /// Points that did not hold.
     pub failures: Vec<Failure>,
     /// Points that were not tried after too many failures.
@@ -297,7 +319,12 @@ impl fmt::Display for Tally {
             writeln!(out, "{}: {} points were not tried after so many failures", self.name, self.left_out)?;
         }
         for (mode, (held, all)) in &self.points {
-            writeln!(out, "{}: {mode}: {held} of {all}", self.name)?;
+            write!(out, "{}: {mode}: {held} of {all}", self.name)?;
+            match self.unmade.get(mode) {
+                Some(1) => writeln!(out, " (1 call more was not made again)")?,
+                Some(unmade) => writeln!(out, " ({unmade} calls more were not made again)")?,
+                None => writeln!(out)?,
+            }
         }
         let (held, all) = self.total();
         writeln!(out, "crash points: {held} of {all} ({}, {} calls)", self.name, self.calls)
@@ -311,15 +338,16 @@ pub struct Choice {
     pub modes: Vec<String>,
     /// Only these counted calls; empty: all.
     pub calls: Vec<u32>,
+    /// Try nothing, print the calls of an undisturbed run and what may come of them if they fail.
+    pub show: bool,
 }
 
 /// What an undisturbed run on a worker's cluster does.
+#[derive(Default)]
 struct Baseline {
     start: State,
     end: State,
     calls: Vec<Call>,
-    /// A fault that makes the step undo, and the number of the call that it hits; none if the step has no moves.
-    undo: Option<(At, u32)>,
 }
 
 /// Tries every chosen point of a scenario, spread over the API servers.
@@ -330,21 +358,21 @@ pub async fn drive<S: Scenario>(scenario: Arc<S>, servers: &[Upstream], choice: 
         Worker { server, number, api: Api::new(upstream.client()), upstream }
     };
     let first = Lane::open(scenario.clone(), place(0, 0)).await?;
+    if choice.show {
+        first.show();
+        return Ok(Tally { name: scenario.name().to_owned(), calls: first.calls(), ..Tally::default() });
+    }
     let mut points = first.points(choice).await?;
     points.sort_by_key(|point| point.mode.weight());
-    let all: BTreeMap<Mode, usize> = points.iter().fold(BTreeMap::new(), |mut all, point| {
-        *all.entry(point.mode).or_default() += 1;
-        all
-    });
     let mut tally = Tally { name: scenario.name().to_owned(), calls: first.calls(), ..Tally::default() };
-    tally.points = all.into_iter().map(|(mode, count)| (mode, (0, count))).collect();
+    tally.points = points.iter().map(|point| (point.mode, (0, 0))).collect();
     let queue = Arc::new(Queue::new(scenario.name(), points));
 
     let mut workers = tokio::task::JoinSet::new();
     let places = (0..scenario.workers_per_server().max(1))
         .flat_map(|number| (0..servers.len()).map(move |server| (server, number)))
         .skip(1)
-        .take(queue.total.saturating_sub(1));
+        .take(queue.left().saturating_sub(1));
     for (server, number) in places {
         let (scenario, queue, worker) = (scenario.clone(), queue.clone(), place(server, number));
         workers.spawn(async move {
@@ -358,10 +386,12 @@ pub async fn drive<S: Scenario>(scenario: Arc<S>, servers: &[Upstream], choice: 
         for (point, end) in done.context("a worker")?? {
             let entry = tally.points.entry(point.mode).or_default();
             match end {
-                Ok(true) => entry.0 += 1,
-                // It was not made this time: neither tried nor failed.
-                Ok(false) => entry.1 -= 1,
-                Err(failure) => tally.failures.push(failure),
+                Ok(Reached::Yes) => *entry = (entry.0 + 1, entry.1 + 1),
+                Ok(Reached::No) => *tally.unmade.entry(point.mode).or_default() += 1,
+                Err(failure) => {
+                    entry.1 += 1;
+                    tally.failures.push(failure);
+                }
             }
         }
     }
@@ -372,7 +402,7 @@ pub async fn drive<S: Scenario>(scenario: Arc<S>, servers: &[Upstream], choice: 
 /// Points that wait for a worker.
 struct Queue {
     name: String,
-    total: usize,
+    total: AtomicUsize,
     waiting: Mutex<VecDeque<Point>>,
     failed: AtomicUsize,
     said: Mutex<Instant>,
@@ -382,11 +412,16 @@ impl Queue {
     fn new(name: &str, points: Vec<Point>) -> Self {
         Self {
             name: name.to_owned(),
-            total: points.len(),
+            total: AtomicUsize::new(points.len()),
             waiting: Mutex::new(points.into()),
             failed: AtomicUsize::new(0),
             said: Mutex::new(Instant::now()),
         }
+    }
+
+    fn add(&self, point: Point) {
+        self.total.fetch_add(1, Ordering::Relaxed);
+        self.waiting.lock().unwrap().push_back(point);
     }
 
     fn next(&self) -> Option<Point> {
@@ -398,12 +433,8 @@ impl Queue {
         let mut said = self.said.lock().unwrap();
         if said.elapsed() > Duration::from_secs(10) {
             *said = Instant::now();
-            eprintln!(
-                "{}: {} of {} points tried, {failed} failed",
-                self.name,
-                self.total - waiting.len(),
-                self.total
-            );
+            let total = self.total.load(Ordering::Relaxed);
+            eprintln!("{}: {} of {total} points tried, {failed} failed", self.name, total - waiting.len());
         }
         waiting.pop_front()
     }
@@ -421,6 +452,13 @@ struct Lane<S> {
     _guard: Guard,
 }
 
+/// Whether the call of a point was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reached {
+    Yes,
+    No,
+}
+
 /// What went wrong at a point, with the call that was hit.
 struct Wrong {
     call: Option<String>,
@@ -430,8 +468,7 @@ struct Wrong {
 impl<S: Scenario> Lane<S> {
     async fn open(scenario: Arc<S>, worker: Worker) -> Result<Self> {
         let guard = scenario.setup(&worker).await.context("setting the scenario up")?;
-        let baseline =
-            Baseline { start: State::default(), end: State::default(), calls: Vec::new(), undo: None };
+        let baseline = Baseline::default();
         let mut lane = Self { scenario, worker, baseline, _guard: guard };
         lane.run_undisturbed().await.with_context(|| {
             format!("{} undisturbed, on API server {}", lane.scenario.name(), lane.worker.server)
@@ -456,20 +493,28 @@ impl<S: Scenario> Lane<S> {
             bail!("the second run should find nothing to do, but wrote:\n{}", writes.join("\n"));
         }
         self.same_as(&self.baseline.end, "after a second run").await?;
-        self.baseline.undo = self.undoing();
         Ok(())
     }
 
-    /// The last move that can be taken back, and whose object was not written before: undo does not need it.
-    fn undoing(&self) -> Option<(At, u32)> {
+    fn show(&self) {
         let calls = &self.baseline.calls;
-        let fresh = |at: usize| {
-            let call = &calls[at];
-            let is_move = call.class == Class::Move && call.succeeded() && !self.scenario.is_for_good(call);
-            is_move && !calls[..at].iter().any(|other| other.class == Class::Move && other.same_object(call))
-        };
-        let last = (0..calls.len()).rev().find(|at| fresh(*at))?;
-        Some((At::Call(calls[last].number?), calls[last].number?))
+        for (at, call) in calls.iter().enumerate() {
+            let (stage, ends) = self.ends(call, &calls[..at], 403);
+            println!("{call}  [{:?}, {stage:?}: {}]", call.class, shown(&ends));
+        }
+    }
+
+    /// The stage at which a call failed, and to which ends the run may come.
+    fn ends(&self, struck: &Call, before: &[Call], status: u16) -> (Stage, Vec<Allowed>) {
+        let for_good = |call: &Call| self.scenario.is_for_good(call);
+        let stage = Stage::of(struck, before, &self.baseline.calls, for_good);
+        let has_end = self.baseline.calls.iter().any(|call| call.class == Class::Move && for_good(call));
+        let mut ends = allowed(struck, stage, has_end);
+        // What fails until the deadline works again for undo.
+        if status < 500 {
+            ends = with_blocked_undo(ends, struck, before);
+        }
+        (stage, self.scenario.expect(struck, stage, ends))
     }
 
     fn calls(&self) -> u32 {
@@ -488,45 +533,75 @@ impl<S: Scenario> Lane<S> {
             if modes.iter().any(|mode| mode.in_undo()) { self.calls_of_an_undo().await? } else { Vec::new() };
         let mut points = Vec::new();
         for mode in modes {
+            if mode.is_repeated() {
+                points.extend(self.point_of_deaths(mode).filter(|_| choice.calls.is_empty()));
+                continue;
+            }
             let calls = if mode.in_undo() { &undo } else { &self.baseline.calls };
+            let highest = calls.iter().filter_map(|call| call.number).max();
             for call in calls.iter().filter(|call| mode.suits(call)) {
-                let (at, optional) = match (call.number, call.lease, call.watch) {
-                    (Some(number), ..) => (At::Call(number), false),
-                    (None, Some(number), _) => (At::Lease(number), true),
-                    (None, None, Some(number)) => (At::Watch(number), true),
+                let at = match (call.number, call.lease, call.watch) {
+                    (Some(number), ..) => At::Call(number),
+                    (None, Some(number), _) => At::Lease(number),
+                    (None, None, Some(number)) => At::Watch(number),
                     _ => continue,
                 };
-                if choice.calls.is_empty() || call.number.is_some_and(|number| choice.calls.contains(&number))
-                {
-                    points.push(Point { at, mode, optional });
+                let chosen = |number| choice.calls.contains(&number);
+                if choice.calls.is_empty() || call.number.is_some_and(chosen) {
+                    let last = choice.calls.is_empty() && call.number.is_some() && call.number == highest;
+                    points.push(Point { at, mode, last });
                 }
             }
         }
         Ok(points)
     }
 
-    /// What the step calls from the moment when it has to undo.
-    async fn calls_of_an_undo(&self) -> Result<Vec<Call>> {
-        let Some((_, number)) = &self.baseline.undo else { return Ok(Vec::new()) };
-        self.reset().await?;
-        let start = self.read_settled().await?;
-        let run = self.run(self.undo_fault().into_iter().collect()).await?;
-        run.expect_exit(4).context("a run that must undo")?;
-        self.restored(&start, &run.calls).await.context("after an undisturbed undo")?;
-        let after = |call: &Call| call.number.is_some_and(|at| at > *number);
-        Ok(run.calls.into_iter().filter(after).collect())
+    /// Dying again and again is one point. Who dies after a move each time needs a move for each death, and one that
+    /// is left: else the step is done before.
+    fn point_of_deaths(&self, mode: Mode) -> Option<Point> {
+        let moves = self.baseline.calls.iter().filter(|call| call.class == Class::Move && call.succeeded());
+        let moves = moves.filter(|call| !self.scenario.is_for_good(call)).count();
+        let needed = if mode == Mode::DieAfter { DEATHS + 1 } else { 1 };
+        let at = At::first(|call| call.class == Class::Move);
+        (moves >= needed).then_some(Point { at, mode, last: false })
     }
 
+    /// What the step calls from the moment when it has to undo.
+    async fn calls_of_an_undo(&self) -> Result<Vec<Call>> {
+        let Some(fault) = self.undo_fault() else { return Ok(Vec::new()) };
+        self.reset().await?;
+        let start = self.read_settled().await?;
+        let run = self.run(vec![fault]).await?;
+        run.expect_exit(4).context("a run that must undo")?;
+        self.restored(&start, &run.calls).await.context("after an undisturbed undo")?;
+        let failed = run.struck.first().map(|call| call.at);
+        Ok(run.calls.into_iter().filter(|call| Some(call.at) > failed).collect())
+    }
+
+    /// Makes the last move fail that can be taken back and whose object was not written before: undo does not need
+    /// it.
     fn undo_fault(&self) -> Option<Fault> {
-        let (at, _) = self.baseline.undo.clone()?;
+        let calls = &self.baseline.calls;
+        let fresh = |at: usize| {
+            let call = &calls[at];
+            let is_move = call.class == Class::Move && call.succeeded() && !self.scenario.is_for_good(call);
+            is_move && !calls[..at].iter().any(|other| other.class == Class::Move && other.same_object(call))
+        };
+        let last = calls[(0..calls.len()).rev().find(|at| fresh(*at))?].clone();
+        let at = At::first(move |call| call.key() == last.key());
         Some(Fault::FailForGood { at, status: 422, scope: Scope::Body, until: None })
     }
 
-    async fn work(self, queue: &Queue) -> Result<Vec<(Point, Result<bool, Failure>)>> {
+    async fn work(self, queue: &Queue) -> Result<Vec<(Point, Result<Reached, Failure>)>> {
         let mut ends = Vec::new();
         while let Some(point) = queue.next() {
             let end = match self.try_point(&point).await {
-                Ok(reached) => Ok(reached),
+                Ok(reached) => {
+                    if let (Reached::Yes, true, At::Call(number)) = (reached, point.last, &point.at) {
+                        queue.add(Point { at: At::Call(number + 1), ..point.clone() });
+                    }
+                    Ok(reached)
+                }
                 Err(Wrong { call, error }) => {
                     queue.failed.fetch_add(1, Ordering::Relaxed);
                     Err(Failure { point: point.clone(), call, why: format!("{error:#}") })
@@ -537,30 +612,27 @@ impl<S: Scenario> Lane<S> {
         Ok(ends)
     }
 
-    /// Tries a point until its call is made. False: it was not, and need not be.
-    async fn try_point(&self, point: &Point) -> Result<bool, Wrong> {
+    /// Tries a point until its call is made.
+    async fn try_point(&self, point: &Point) -> Result<Reached, Wrong> {
         for _ in 0..TRIES {
             let mut call = None;
             match self.try_once(point, &mut call).await {
-                Ok(true) => return Ok(true),
-                Ok(false) => {}
+                Ok(Reached::Yes) => return Ok(Reached::Yes),
+                Ok(Reached::No) => {}
                 Err(error) => return Err(Wrong { call, error }),
             }
         }
-        if point.optional {
-            return Ok(false);
-        }
-        Err(Wrong {
-            call: None,
-            error: anyhow!("the call was not made in {TRIES} runs: the step's calls vary"),
-        })
+        Ok(Reached::No)
     }
 
-    async fn try_once(&self, point: &Point, hit: &mut Option<String>) -> Result<bool> {
+    async fn try_once(&self, point: &Point, hit: &mut Option<String>) -> Result<Reached> {
         self.reset().await.context("reset")?;
         let start = self.read().await?;
         let diff = self.baseline.start.diff(&start);
         ensure!(diff.is_empty(), "the scenario does not start as before:\n{diff}");
+        if point.mode.is_repeated() {
+            return self.die(point, &start).await;
+        }
 
         let mut faults = vec![point.mode.fault(point.at.clone(), self.scenario.deadline())];
         if point.mode.in_undo() {
@@ -568,7 +640,15 @@ impl<S: Scenario> Lane<S> {
         }
         let mut run = self.run(faults).await?;
         let Some(struck) = run.struck.iter().find(|call| point.at.is(call)).cloned() else {
-            return Ok(false);
+            // Then it was a run like any other.
+            if point.mode.in_undo() {
+                run.expect_exit(4)?;
+                self.restored(&start, &run.calls).await?;
+            } else {
+                run.expect_exit(0)?;
+                self.done("after a run without the call").await?;
+            }
+            return Ok(Reached::No);
         };
         *hit = Some(struck.to_string());
         let held = run.held.take();
@@ -576,7 +656,25 @@ impl<S: Scenario> Lane<S> {
         self.judge(point, &struck, &run, &start).await.map_err(|error| anyhow!("{error:#}{}", log()))?;
         let righted = self.put_right(point, held, &start, run.calls.clone()).await;
         righted.map_err(|error| anyhow!("{error:#}{}", log()))?;
-        Ok(true)
+        Ok(Reached::Yes)
+    }
+
+    /// Lets the step die again and again: the run after that undoes what they did, and the next one is done.
+    async fn die(&self, point: &Point, start: &State) -> Result<Reached> {
+        let mut calls = Vec::new();
+        for _ in 0..DEATHS {
+            let run = self.run(vec![point.mode.fault(point.at.clone(), self.scenario.deadline())]).await?;
+            ensure!(!run.struck.is_empty(), "it made no move to die at, {}:\n{}", run.exit, run.tail(30));
+            ensure!(run.exit == Exit::Signal(9), "it was killed and ended with {}", run.exit);
+            calls.extend(run.calls);
+        }
+        let last = self.run(Vec::new()).await?;
+        calls.extend(last.calls.iter().cloned());
+        last.expect_exit(4).with_context(|| format!("the run after {DEATHS} deaths"))?;
+        let told = || format!("the run after {DEATHS} deaths: its log ends:\n{}", last.tail(30));
+        self.restored(start, &calls).await.with_context(told)?;
+        self.put_right(point, None, start, calls).await?;
+        Ok(Reached::Yes)
     }
 
     /// Whether the disturbed run ended as it should.
@@ -588,6 +686,17 @@ impl<S: Scenario> Lane<S> {
             | Mode::KillBeforeInUndo
             | Mode::KillAfterInUndo => {
                 ensure!(run.exit == Exit::Signal(9), "it was killed and ended with {}", run.exit);
+                Ok(())
+            }
+            Mode::DieBefore | Mode::DieAfter => bail!("dying again and again is not one run"),
+            // It may come too late to stop anything.
+            Mode::Terminate if run.exit == Exit::Code(0) => self.done("after a SIGTERM that came late").await,
+            Mode::Terminate => {
+                ensure!(run.exit == Exit::Code(143), "it was told to stop and ended with {}", run.exit);
+                let mut own = Bookkeeping::read(&self.worker.api, &self.scenario.home(&self.worker)).await?;
+                own.journals.clear();
+                let held = own.left_open();
+                ensure!(held.is_empty(), "it was told to stop and should give the lock back:\n{held}");
                 Ok(())
             }
             Mode::LoseAnswer => {
@@ -608,18 +717,8 @@ impl<S: Scenario> Lane<S> {
             }
             Mode::Fail(status) => {
                 let at = run.calls.iter().position(|call| call.at == struck.at).unwrap_or_default();
-                let before = &run.calls[..at];
-                let for_good = |call: &Call| self.scenario.is_for_good(call);
-                let stage = Stage::of(struck, before, &self.baseline.calls, for_good);
-                let has_end =
-                    self.baseline.calls.iter().any(|call| call.class == Class::Move && for_good(call));
-                let mut ends = allowed(struck, stage, has_end);
-                if status < 500 {
-                    ends = with_blocked_undo(ends, struck, before);
-                }
-                let ends = self.scenario.expect(struck, stage, ends);
-                let shown: Vec<String> = ends.iter().map(ToString::to_string).collect();
-                let shown = format!("at stage {stage:?} the run may come to {}", shown.join(" or "));
+                let (stage, ends) = self.ends(struck, &run.calls[..at], status);
+                let shown = format!("at stage {stage:?} the run may come to {}", shown(&ends));
                 let Some(end) = ends.iter().find(|end| run.exit == Exit::Code(end.exit)) else {
                     bail!("{shown}, but it came to {}", run.exit);
                 };
@@ -652,7 +751,8 @@ impl<S: Scenario> Lane<S> {
         start: &State,
         mut calls: Vec<Call>,
     ) -> Result<()> {
-        let must_resume = matches!(point.mode, Mode::KillBefore | Mode::KillAfter | Mode::LandLate(_));
+        let must_resume =
+            matches!(point.mode, Mode::KillBefore | Mode::KillAfter | Mode::LandLate(_) | Mode::Terminate);
         let mut faults = Vec::new();
         if let (Mode::LandLate(when), Some(held)) = (point.mode, held) {
             faults.push(Fault::Land { held, when });
@@ -745,7 +845,7 @@ impl<S: Scenario> Lane<S> {
     }
 
     async fn run(&self, faults: Vec<Fault>) -> Result<Outcome> {
-        self.scenario.command(&self.worker).run(&self.worker.upstream, faults).await
+        self.scenario.command(&self.worker)?.run(&self.worker.upstream, faults).await
     }
 
     async fn read(&self) -> Result<State> {
@@ -758,6 +858,10 @@ impl<S: Scenario> Lane<S> {
         let adjust = |object: &mut Value| self.scenario.adjust(object);
         State::read_settled(&self.worker.api, &areas, &adjust, self.scenario.patience()).await
     }
+}
+
+fn shown(ends: &[Allowed]) -> String {
+    ends.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
 }
 
 /// The API servers named in the environment.
@@ -790,6 +894,9 @@ struct Arguments {
     /// Try only this call
     #[arg(long)]
     call: Vec<u32>,
+    /// Try nothing, print the calls of an undisturbed run and what may come of them if they fail with 403
+    #[arg(long)]
+    show: bool,
     /// Name the scenarios and end
     #[arg(long)]
     list: bool,
@@ -851,7 +958,8 @@ impl Suite {
         let wanted =
             |name: &str| arguments.steps.is_empty() || arguments.steps.iter().any(|step| name.contains(step));
         ensure!(self.scenarios.iter().any(|(name, _)| wanted(name)), "no such scenario; --list names them");
-        let choice = Choice { modes: arguments.mode.clone(), calls: arguments.call.clone() };
+        let choice =
+            Choice { modes: arguments.mode.clone(), calls: arguments.call.clone(), show: arguments.show };
         let mut good = true;
         for (name, driver) in self.scenarios.iter().filter(|(name, _)| wanted(name)) {
             let started = Instant::now();

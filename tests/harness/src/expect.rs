@@ -150,7 +150,7 @@ pub fn allowed(call: &Call, stage: Stage, has_point_of_no_return: bool) -> Vec<A
 /// Adds exit 5 where undo needs the very call that fails: then nobody can restore, and the journal stays open.
 ///
 /// That is so when the run has already written what the failing call is about: the object, or for a collection
-/// anything in it.
+/// anything in it. It is so too when the journal cannot be written: an undo is marked there before it begins.
 #[must_use]
 pub fn with_blocked_undo(mut ends: Vec<Allowed>, struck: &Call, before: &[Call]) -> Vec<Allowed> {
     let about = |written: &Call| match &struck.name {
@@ -160,7 +160,8 @@ pub fn with_blocked_undo(mut ends: Vec<Allowed>, struck: &Call, before: &[Call])
         }
     };
     let written = before.iter().any(|call| call.class == Class::Move && call.succeeded() && about(call));
-    if written && ends.contains(&RESTORED) {
+    let unmarked = struck.class == Class::Journal && struck.is_write();
+    if (written || unmarked) && ends.contains(&RESTORED) {
         ends.push(NOT_RESTORED);
     }
     ends
@@ -270,6 +271,8 @@ mod tests {
         assert_eq!(ends(&[]), 1);
         assert_eq!(ends(&[call("DELETE", "/api/v1/namespaces/a/pods/two", "")]), 1);
         assert_eq!(ends(&[call("DELETE", "/api/v1/namespaces/a/pods/one", "")]), 2);
+        let journal = call("PUT", "/api/v1/namespaces/a/secrets/belay-x", "belay-x");
+        assert_eq!(with_blocked_undo(vec![RESTORED], &journal, &[]), [RESTORED, NOT_RESTORED]);
         assert_eq!(with_blocked_undo(vec![REFUSED], &create, std::slice::from_ref(&create)), [REFUSED]);
     }
 }

@@ -98,6 +98,8 @@ pub enum Fault {
     LoseAnswer(At),
     /// The step is killed and the call is held back: see [`Held`] and [`Fault::Land`].
     KillAndLandLate(At),
+    /// The step is sent SIGTERM, then the call passes.
+    Terminate(At),
     /// A call of an earlier run lands in this one.
     Land {
         /// The call, as an earlier run's [`Outcome`](crate::run::Outcome) hands it out.
@@ -161,6 +163,7 @@ impl fmt::Debug for Fault {
             Self::KillAfter(at) => write!(out, "killed after {at}"),
             Self::LoseAnswer(at) => write!(out, "answer of {at} lost"),
             Self::KillAndLandLate(at) => write!(out, "killed at {at}, which lands late"),
+            Self::Terminate(at) => write!(out, "told to stop at {at}"),
             Self::Land { held, when } => write!(out, "{} lands {when:?}", held.call()),
             Self::FailForGood { at, status, .. } => write!(out, "{at} fails for good with {status}"),
             Self::Throttle { every, .. } => write!(out, "every {every}th request throttled"),
@@ -187,6 +190,8 @@ pub enum Action {
     LoseAnswer,
     /// Kills the step, keeps the request.
     Hold,
+    /// Sends the step SIGTERM, and the request on.
+    Terminate,
     /// Answers with an error in the API server's place; the second number is a Retry-After in seconds.
     Answer(u16, Option<u32>),
     /// Cuts the connection, sends nothing on.
@@ -292,6 +297,7 @@ impl Armed {
             Fault::KillAfter(at) => once(at, Action::KillAfter),
             Fault::LoseAnswer(at) => once(at, Action::LoseAnswer),
             Fault::KillAndLandLate(at) => once(at, Action::Hold),
+            Fault::Terminate(at) => once(at, Action::Terminate),
             Fault::Refuse { at, lasting } => once(at, Action::Refuse(*lasting)),
             Fault::Delay { at: Some(at), by } => once(at, Action::Delay(*by)),
             Fault::Delay { at: None, by } => Action::Delay(*by),

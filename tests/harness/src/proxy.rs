@@ -172,23 +172,32 @@ pub struct Landed {
     pub answer: std::result::Result<u16, String>,
 }
 
-/// Kills the step and says when it is dead.
+/// What the owner of the step's process is asked to do to it.
+#[derive(Debug)]
+pub enum Order {
+    /// Kill it, reap it, then answer.
+    Kill(oneshot::Sender<()>),
+    /// Send it SIGTERM, then answer.
+    Terminate(oneshot::Sender<()>),
+}
+
+/// Ends the step, at once or by asking it to.
 #[derive(Clone, Debug)]
-pub struct KillSwitch(mpsc::Sender<oneshot::Sender<()>>);
+pub struct KillSwitch(mpsc::Sender<Order>);
 
 impl KillSwitch {
-    /// A switch, and what the owner of the step's process listens to: it kills the process, reaps it, then answers.
+    /// A switch, and what the owner of the step's process listens to.
     #[must_use]
-    pub fn new() -> (Self, mpsc::Receiver<oneshot::Sender<()>>) {
+    pub fn new() -> (Self, mpsc::Receiver<Order>) {
         let (sender, receiver) = mpsc::channel(4);
         (Self(sender), receiver)
     }
 
-    async fn kill(&self) {
-        let (dead, is_dead) = oneshot::channel();
+    async fn order(&self, order: fn(oneshot::Sender<()>) -> Order) {
+        let (done, is_done) = oneshot::channel();
         // Nobody listens any more: the step has ended by itself.
-        if self.0.send(dead).await.is_ok() {
-            let _ = is_dead.await;
+        if self.0.send(order(done)).await.is_ok() {
+            let _ = is_done.await;
         }
     }
 }
@@ -426,17 +435,22 @@ async fn deal(shared: &Arc<Shared>, message: Message) -> Result<Response<ProxyBo
         shared.log().record.landed.push(landed);
     }
     tokio::time::sleep(delay).await;
+    if let (Action::Terminate, Some(switch)) = (&action, &shared.kill) {
+        switch.order(Order::Terminate).await;
+    }
     match action {
-        Action::Forward | Action::Delay(_) => match shared.forward(index, &call, message).await? {
-            Answer::Whole(answer) => {
-                shared.settle(index, Fate::Answered, Some(answer.status().as_u16()));
-                Ok(answer.map(whole))
+        Action::Forward | Action::Delay(_) | Action::Terminate => {
+            match shared.forward(index, &call, message).await? {
+                Answer::Whole(answer) => {
+                    shared.settle(index, Fate::Answered, Some(answer.status().as_u16()));
+                    Ok(answer.map(whole))
+                }
+                Answer::Stream(answer) => {
+                    shared.settle(index, Fate::Answered, Some(answer.status().as_u16()));
+                    Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+                }
             }
-            Answer::Stream(answer) => {
-                shared.settle(index, Fate::Answered, Some(answer.status().as_u16()));
-                Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
-            }
-        },
+        }
         Action::KillBefore => {
             shared.settle(index, Fate::KilledBefore, None);
             shared.kill().await;
@@ -558,7 +572,7 @@ impl Shared {
     async fn kill(&self) {
         self.log().dead = true;
         if let Some(switch) = &self.kill {
-            switch.kill().await;
+            switch.order(Order::Kill).await;
         }
     }
 }

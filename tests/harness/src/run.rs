@@ -13,12 +13,12 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tokio::{process::Child, sync::mpsc, sync::oneshot, task::JoinHandle};
+use tokio::{process::Child, sync::mpsc, task::JoinHandle};
 
 use crate::{
     call::Call,
     fault::Fault,
-    proxy::{Held, KillSwitch, Landed, Proxy, Upstream},
+    proxy::{Held, KillSwitch, Landed, Order, Proxy, Upstream},
 };
 
 /// How a step is started.
@@ -186,7 +186,7 @@ fn read(folder: &Path, name: &str) -> String {
 async fn mind(
     mut child: Child,
     pid: u32,
-    mut kills: mpsc::Receiver<oneshot::Sender<()>>,
+    mut orders: mpsc::Receiver<Order>,
     mut signals: mpsc::UnboundedReceiver<Signal>,
     end: Instant,
 ) -> Result<End> {
@@ -197,16 +197,17 @@ async fn mind(
     let status = loop {
         tokio::select! {
             status = child.wait() => break status?,
-            Some(dead) = kills.recv() => {
-                child.start_kill()?;
-                waiting.push(dead);
-            }
-            Some(signal) = signals.recv() => {
-                // Not reaped yet, so the pid is still the step's.
-                if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
-                    kill_process(pid, signal)?;
+            Some(order) = orders.recv() => match order {
+                Order::Kill(dead) => {
+                    child.start_kill()?;
+                    waiting.push(dead);
                 }
-            }
+                Order::Terminate(told) => {
+                    signal(&child, Signal::TERM)?;
+                    let _ = told.send(());
+                }
+            },
+            Some(wanted) = signals.recv() => signal(&child, wanted)?,
             _ = tick.tick() => {
                 max_rss_kib = peak_memory(pid).unwrap_or_default().max(max_rss_kib);
                 if !timed_out && Instant::now() > end {
@@ -221,6 +222,14 @@ async fn mind(
         let _ = dead.send(());
     }
     Ok(End { status, timed_out, max_rss_kib })
+}
+
+/// Sends a signal to a process that is not reaped yet, so that its pid is still its own.
+fn signal(child: &Child, signal: Signal) -> Result<()> {
+    if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
+        kill_process(pid, signal)?;
+    }
+    Ok(())
 }
 
 /// Peak resident memory in KiB, none once the process is gone.

@@ -3,12 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    io::Read as _,
     time::{Duration, Instant},
 };
 
 use anyhow::{Result, bail};
-use flate2::read::GzDecoder;
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 
@@ -69,6 +67,16 @@ fn is_everywhere(object: &Value) -> bool {
     )
 }
 
+/// What a run keeps for itself: see [`Bookkeeping`].
+fn is_own(object: &Value) -> bool {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    match object["kind"].as_str() {
+        Some("ConfigMap") => name.starts_with("belay-report-"),
+        Some("Secret" | "Lease") => name.starts_with("belay-"),
+        _ => false,
+    }
+}
+
 /// An object's name: kind/namespace/name.
 pub type Key = String;
 
@@ -119,11 +127,12 @@ pub struct State {
 }
 
 impl State {
-    /// Reads the cluster. `adjust` takes out what only the scenario knows to differ from run to run.
+    /// Reads the cluster, without what Belay keeps for itself. `adjust` takes out what only the scenario knows to differ from run to run.
     pub async fn read(api: &Api, areas: &[Area], adjust: impl Fn(&mut Value)) -> Result<Self> {
         let mut found = Vec::new();
         for area in areas {
-            let objects = area.list(api).await?.into_iter().filter(|object| !is_everywhere(object));
+            let objects = area.list(api).await?.into_iter();
+            let objects = objects.filter(|object| !is_everywhere(object) && !is_own(object));
             found.extend(objects.map(|object| (&area.kind, object)));
         }
         let mut uids: BTreeSet<String> = found.iter().map(|(_, object)| uid(object)).collect();
@@ -425,8 +434,7 @@ impl Bookkeeping {
     /// What is left open: journals that are not closed, locks that are not free.
     #[must_use]
     pub fn left_open(&self) -> Diff {
-        let open = |status: &String| !matches!(status.as_str(), "done" | "undone" | "accepted");
-        let journals = self.journals.iter().filter(|(_, status)| open(status));
+        let journals = self.journals.iter().filter(|(_, status)| is_open(status));
         let leases = self.leases.iter().filter(|(_, holder)| !holder.is_empty());
         Diff(
             journals
@@ -437,26 +445,19 @@ impl Bookkeeping {
     }
 }
 
-/// The status in a journal head; none for a chunk.
-///
-/// Looked for wherever a head may keep it: a label or annotation `belay.dev/status`, an entry `status`, or the
-/// field `status` of an entry that is JSON, gzip'd or not.
+/// The status of the newest journal in a head, or of an older one that is still open; none for a chunk.
 #[must_use]
 pub fn journal_status(secret: &Value) -> Option<String> {
-    let marked = |place: &str| secret["metadata"][place]["belay.dev/status"].as_str().map(str::to_owned);
-    marked("annotations").or_else(|| marked("labels")).or_else(|| {
-        let entries = secret["data"].as_object()?;
-        entries.iter().find_map(|(name, entry)| {
-            let bytes = serde_json::from_value::<ByteString>(entry.clone()).ok()?.0;
-            if name == "status" {
-                return String::from_utf8(bytes).ok();
-            }
-            let mut plain = Vec::new();
-            let is_gzip = GzDecoder::new(bytes.as_slice()).read_to_end(&mut plain).is_ok();
-            let head: Value = serde_json::from_slice(if is_gzip { &plain } else { &bytes }).ok()?;
-            head["status"].as_str().map(str::to_owned)
-        })
-    })
+    let bytes = serde_json::from_value::<ByteString>(secret["data"]["head"].clone()).ok()?.0;
+    let head: Value = serde_json::from_slice(&bytes).ok()?;
+    let statuses: Vec<&str> =
+        head["journals"].as_array()?.iter().filter_map(|one| one["status"].as_str()).collect();
+    let open = statuses.iter().find(|status| is_open(status));
+    open.or(statuses.first()).map(|status| (*status).to_owned())
+}
+
+fn is_open(status: &str) -> bool {
+    !matches!(status, "done" | "undone" | "accepted")
 }
 
 /// The areas of Belay's own objects in a home, for clearing it.
@@ -599,19 +600,16 @@ mod tests {
     }
 
     #[test]
-    fn the_status_of_a_head_is_found_wherever_it_is_kept() {
-        use std::io::Write as _;
-        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        gzip.write_all(br#"{"status":"undoing"}"#).unwrap();
-        let entry = |bytes: Vec<u8>| serde_json::to_value(ByteString(bytes)).unwrap();
-        let head = |entry: Value| journal_status(&json!({"data": {"head": entry}}));
-        assert_eq!(head(entry(gzip.finish().unwrap())).as_deref(), Some("undoing"));
-        assert_eq!(head(entry(br#"{"status":"open"}"#.to_vec())).as_deref(), Some("open"));
-        assert_eq!(head(entry(b"a chunk".to_vec())), None);
-        let plain = json!({"data": {"status": entry(b"done".to_vec())}});
-        assert_eq!(journal_status(&plain).as_deref(), Some("done"));
-        let label = json!({"metadata": {"labels": {"belay.dev/status": "undone"}}});
-        assert_eq!(journal_status(&label).as_deref(), Some("undone"));
+    fn the_status_of_a_head_is_that_of_its_newest_journal_or_of_one_left_open() {
+        let head = |statuses: &[&str]| {
+            let journals: Vec<Value> = statuses.iter().map(|status| json!({"status": status})).collect();
+            let bytes = json!({"format": 1, "journals": journals}).to_string().into_bytes();
+            journal_status(&json!({"data": {"head": ByteString(bytes)}}))
+        };
+        assert_eq!(head(&["done", "undone"]).as_deref(), Some("done"));
+        assert_eq!(head(&["done", "undoing"]).as_deref(), Some("undoing"));
+        assert_eq!(head(&[]), None);
+        assert_eq!(journal_status(&json!({"data": {"entries": "H4sI"}})), None);
     }
 
     #[test]

@@ -124,7 +124,7 @@ async fn the_toy_step_survives_being_killed_on_a_real_api_server() {
     let Some(servers) = prepared().await else { return };
     let modes = ["kill-after", "land-late", "fail-422"].map(str::to_owned).to_vec();
     let tally =
-        drive(Arc::new(Toy { bug: "" }), &servers, &Choice { modes, calls: Vec::new() }).await.unwrap();
+        drive(Arc::new(Toy { bug: "" }), &servers, &Choice { modes, ..Choice::default() }).await.unwrap();
     println!("{tally}");
     assert!(tally.is_good());
 }

@@ -15,7 +15,7 @@ use harness::{
     Action, Api, At, Class, Fault, Landing, Proxy, Resource, Scope, Upstream,
     call::Fate,
     memory::Memory,
-    proxy::{KillSwitch, Record},
+    proxy::{KillSwitch, Order, Record},
 };
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
@@ -40,9 +40,17 @@ async fn stage_on(memory: Memory, faults: Vec<Fault>) -> Stage {
     let killed = Arc::new(AtomicUsize::new(0));
     let counter = killed.clone();
     tokio::spawn(async move {
-        while let Some(dead) = kills.recv().await {
-            counter.fetch_add(1, Ordering::SeqCst);
-            dead.send(()).unwrap();
+        while let Some(order) = kills.recv().await {
+            match order {
+                Order::Kill(done) => {
+                    counter.fetch_add(1, Ordering::SeqCst);
+                    done.send(()).unwrap();
+                }
+                Order::Terminate(done) => {
+                    counter.fetch_add(100, Ordering::SeqCst);
+                    done.send(()).unwrap();
+                }
+            }
         }
     });
     let proxy = Proxy::start(&memory.upstream().unwrap(), faults, Some(switch)).await.unwrap();
@@ -156,6 +164,14 @@ async fn killed_after_a_call_the_server_has_done_it() {
     assert_eq!(memory.requests(), [format!("POST {CONFIG_MAPS}")]);
     assert_eq!((record.calls[0].fate.clone(), record.calls[0].status), (Fate::KilledAfter, Some(201)));
     assert!(record.struck[0].succeeded());
+}
+
+#[tokio::test]
+async fn told_to_stop_a_step_still_gets_its_answer() {
+    let stage = stage(vec![Fault::Terminate(At::Call(1))]).await;
+    assert_eq!(stage.create("x").await.unwrap().0, 201);
+    assert_eq!(stage.killed(), 100);
+    assert_eq!(stage.get("x").await.unwrap().0, 200);
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ use http::{Method, StatusCode};
 use k8s_openapi::ByteString;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]
 struct Arguments {
@@ -33,6 +34,14 @@ struct Arguments {
     deadline: f64,
     #[arg(long)]
     bug: Option<String>,
+}
+
+#[derive(Default)]
+struct Journal {
+    status: String,
+    deaths: u64,
+    /// Pre-images.
+    items: Vec<Value>,
 }
 
 /// Why a call did not work out for good.
@@ -49,6 +58,8 @@ enum Stop {
     Move(Failed),
     /// In a move that is not taken back.
     Beyond(Failed),
+    /// By SIGTERM.
+    Terminated,
     /// Undone, on behalf of an earlier run.
     Undone,
     /// The undo could not be finished.
@@ -77,11 +88,17 @@ async fn main() -> ExitCode {
         give_up: Mutex::new(Instant::now() + Duration::from_secs_f64(arguments.deadline)),
         begun: Mutex::default(),
     };
-    let (code, verdict) = match toy.run().await {
+    let mut sigterm = signal(SignalKind::terminate()).unwrap();
+    let run = tokio::select! {
+        run = toy.run() => run,
+        _ = sigterm.recv() => Err(Stop::Terminated),
+    };
+    let (code, verdict) = match run {
         Ok(()) => (0, "done".to_owned()),
         Err(Stop::Lock(why)) => (1, format!("stopped: {}", why.0)),
         Err(Stop::Refused(why)) => (3, format!("refused: {}", why.0)),
         Err(Stop::Beyond(why)) => (6, format!("past the point of no return: {}", why.0)),
+        Err(Stop::Terminated) => (143, "told to stop".to_owned()),
         Err(Stop::Undone) => (4, "undone".to_owned()),
         Err(Stop::NotUndone(why)) => (5, format!("not undone: {}", why.0)),
         Err(Stop::Move(why)) => match toy.undo(false).await {
@@ -157,28 +174,39 @@ impl Toy {
         Err(Failed(format!("{plural}/{name} changes all the time")))
     }
 
+    /// Takes the lock, from whomever: whoever held it is dead. Says whether somebody did.
+    async fn lock(&self) -> Result<bool, Failed> {
+        let lease = self.get("leases", "belay-toy").await?.unwrap_or_default();
+        let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        let me = json!({"spec": {"holderIdentity": std::process::id().to_string()}});
+        self.put("leases", "belay-toy", me).await?;
+        Ok(!holder.is_empty())
+    }
+
     async fn unlock(&self) {
+        *self.give_up.lock().unwrap() = Instant::now() + Duration::from_secs(3);
         if self.put("leases", "belay-toy", json!({"spec": {"holderIdentity": null}})).await.is_err() {
             eprintln!("the lock was not given back");
         }
     }
 
-    async fn write_journal(&self, status: &str, items: &Value) -> Result<(), Failed> {
-        let entry = |text: String| serde_json::to_value(ByteString(text.into_bytes())).unwrap();
-        let data = json!({"status": entry(status.to_owned()), "items": entry(items.to_string())});
+    async fn write_journal(&self, journal: &Journal) -> Result<(), Failed> {
+        let Journal { status, deaths, items } = journal;
+        let head = json!({"journals": [{"status": status, "deaths": deaths, "items": items}]});
+        let data = json!({"head": ByteString(head.to_string().into_bytes())});
         self.put("secrets", "belay-toy", json!({"type": "belay.dev/journal", "data": data})).await
     }
 
-    /// Status and pre-images.
-    async fn read_journal(&self) -> Result<(String, Value), Failed> {
-        let Some(head) = self.get("secrets", "belay-toy").await? else {
-            return Ok(("none".into(), json!([])));
-        };
-        let entry = |name: &str| {
-            let bytes: ByteString = serde_json::from_value(head["data"][name].clone()).unwrap();
-            String::from_utf8(bytes.0).unwrap()
-        };
-        Ok((entry("status"), serde_json::from_str(&entry("items")).unwrap()))
+    async fn read_journal(&self) -> Result<Journal, Failed> {
+        let Some(secret) = self.get("secrets", "belay-toy").await? else { return Ok(Journal::default()) };
+        let bytes: ByteString = serde_json::from_value(secret["data"]["head"].clone()).unwrap();
+        let head: Value = serde_json::from_slice(&bytes.0).unwrap();
+        let journal = &head["journals"][0];
+        Ok(Journal {
+            status: journal["status"].as_str().unwrap().to_owned(),
+            deaths: journal["deaths"].as_u64().unwrap(),
+            items: journal["items"].as_array().unwrap().clone(),
+        })
     }
 
     async fn run(&self) -> Result<(), Stop> {
@@ -186,26 +214,30 @@ impl Toy {
         let review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
         let question = json!({"spec": {"resourceAttributes": {"verb": "delete", "resource": "configmaps"}}});
         self.call(Method::POST, review, Some(question)).await.map_err(Stop::Refused)?;
-        let holder = json!({"spec": {"holderIdentity": std::process::id().to_string()}});
-        self.put("leases", "belay-toy", holder).await.map_err(Stop::Lock)?;
-
-        let (status, mut items) = self.read_journal().await.map_err(Stop::Refused)?;
-        if status == "undoing" {
+        let from_the_dead = self.lock().await.map_err(Stop::Lock)?;
+        let mut journal = self.read_journal().await.map_err(Stop::Refused)?;
+        let is_open = journal.status == "open";
+        if is_open && from_the_dead {
+            journal.deaths += 1;
+            self.write_journal(&journal).await.map_err(Stop::Refused)?;
+        }
+        if journal.status == "undoing" || (is_open && journal.deaths > 2) {
             self.undo(true).await.map_err(Stop::NotUndone)?;
             return Err(Stop::Undone);
         }
-        let (_, list) =
-            self.call(Method::GET, &self.path("configmaps", None), None).await.map_err(Stop::Refused)?;
+        let list =
+            self.call(Method::GET, &self.path("configmaps", None), None).await.map_err(Stop::Refused)?.1;
         let live = list["items"].as_array().cloned().unwrap_or_default();
         let legacy = live.iter().any(|object| object["metadata"]["name"] == "legacy");
-        if status != "open" && !legacy && self.bug != "busy" {
+        if !is_open && !legacy && self.bug != "busy" {
             return self.report().await;
         }
-        if status != "open" || self.bug == "no-journal" {
-            items = live.into_iter().filter(|object| is_source(name_of(object))).collect();
-            self.write_journal("open", &items).await.map_err(Stop::Refused)?;
+        if !is_open || self.bug == "no-journal" {
+            let items = live.into_iter().filter(|object| is_source(name_of(object))).collect();
+            journal = Journal { status: "open".to_owned(), deaths: 0, items };
+            self.write_journal(&journal).await.map_err(Stop::Refused)?;
         }
-        for item in items.as_array().unwrap() {
+        for item in &journal.items {
             let moved = self.act(item).await;
             if moved.is_err() && self.bug == "no-undo" {
                 return Err(Stop::Undone);
@@ -215,9 +247,8 @@ impl Toy {
         self.call(Method::DELETE, &self.path("configmaps", Some("legacy")), None)
             .await
             .map_err(Stop::Beyond)?;
-        if let Err(why) = self.write_journal("done", &items).await {
-            return Err(Stop::Lock(why));
-        }
+        "done".clone_into(&mut journal.status);
+        self.write_journal(&journal).await.map_err(Stop::Lock)?;
         self.report().await
     }
 
@@ -275,9 +306,10 @@ impl Toy {
     /// Takes back what this process has begun, or for an earlier one all that may have been.
     async fn undo(&self, for_another: bool) -> Result<(), Failed> {
         *self.give_up.lock().unwrap() = Instant::now() + Duration::from_secs(3);
-        let (_, items) = self.read_journal().await?;
-        self.write_journal("undoing", &items).await?;
-        for item in items.as_array().unwrap().iter().rev() {
+        let mut journal = self.read_journal().await?;
+        "undoing".clone_into(&mut journal.status);
+        self.write_journal(&journal).await?;
+        for item in journal.items.iter().rev() {
             let name = name_of(item);
             let touched = |name: &str| for_another || self.begun.lock().unwrap().contains(name);
             if touched(name) {
@@ -288,7 +320,8 @@ impl Toy {
                 self.call(Method::DELETE, &self.path("configmaps", Some(&made)), None).await?;
             }
         }
-        self.write_journal("undone", &items).await
+        "undone".clone_into(&mut journal.status);
+        self.write_journal(&journal).await
     }
 
     async fn bring_back(&self, item: &Value) -> Result<(), Failed> {

@@ -17,15 +17,15 @@ impl Scenario for Toy {
         "toy-step"
     }
 
-    fn command(&self, worker: &Worker) -> StepCommand {
-        let command = StepCommand::new(env!("CARGO_BIN_EXE_toy-step"), &["--deadline", "1"])
+    fn command(&self, worker: &Worker) -> Result<StepCommand> {
+        let command = StepCommand::new(env!("CARGO_BIN_EXE_toy-step"), &["--deadline", "2"])
             .args(["--namespace", &worker.name("toy")])
             .bound(Duration::from_secs(20));
-        if self.bug.is_empty() { command } else { command.args(["--bug", self.bug]) }
+        Ok(if self.bug.is_empty() { command } else { command.args(["--bug", self.bug]) })
     }
 
     fn deadline(&self) -> Duration {
-        Duration::from_secs(1)
+        Duration::from_secs(2)
     }
 
     fn home(&self, worker: &Worker) -> String {
