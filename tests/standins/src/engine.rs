@@ -231,13 +231,21 @@ pub async fn keep(
         .backoff(Soon)
         .reflect(writer);
     let mut events = pin!(events);
+    let mut said = false;
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Apply(object)) => seen(Seen::Applied(&object)),
             Ok(Event::Delete(object)) => seen(Seen::Deleted(&object)),
-            Ok(Event::InitDone) => seen(Seen::Listed),
+            Ok(Event::InitDone) => {
+                said = false;
+                seen(Seen::Listed);
+            }
             Ok(Event::Init | Event::InitApply(_)) => {}
-            Err(error) => log::debug!("watching {}: {error}", kind.plural),
+            Err(error) => {
+                let level = if said { log::Level::Debug } else { log::Level::Info };
+                log::log!(level, "cannot watch {}.{}, will go on trying: {error}", kind.plural, kind.group);
+                said = true;
+            }
         }
     }
 }

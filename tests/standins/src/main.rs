@@ -41,7 +41,8 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn,standins=info")).init();
+    // Not kube's own lines: they repeat every failed call of an API server that is away.
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("off,standins=info")).init();
     let cli = Cli::parse();
     if matches!(cli.command, Command::Sleep) {
         return told_to_stop().await;
