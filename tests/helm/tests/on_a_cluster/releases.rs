@@ -1,0 +1,107 @@
+//! A release from its install to its end.
+
+use helm_tests::{
+    ground::{
+        APPLICATIONS, ELSEWHERE, RELEASE, SCALE_DOWN, SOON, SOURCES, SYSTEM, on_a_fresh_cluster,
+        on_an_old_cluster,
+    },
+    programs::{belay, kubectl},
+    state::{must_be_same, state},
+};
+use standins::cluster::wait_until;
+
+under_both_helms!(
+    an_old_cluster_is_migrated_once_and_upgrade_rollback_and_uninstall_change_nothing_more,
+    a_fresh_cluster_has_nothing_to_migrate_and_installs_without_failing,
+    uninstall_removes_neither_a_live_run_nor_an_open_journal_with_what_it_needs,
+);
+
+fn an_old_cluster_is_migrated_once_and_upgrade_rollback_and_uninstall_change_nothing_more(helm: u8) {
+    on_an_old_cluster(helm, async |ground| {
+        let said = ground.event_mesh("install", &[]).or_panic();
+        said.must_say("create-missing-sources: done: 3 created");
+        said.must_say("scale-down-legacy: done: 2 scaled");
+        ground.sources_must_be(&APPLICATIONS).await;
+        ground.event_bus_must_have([0, 0]).await;
+
+        let migrated = state(&ground.client).await;
+        let said = ground.event_mesh("upgrade", &["--set", "logFormat=json"]).or_panic();
+        said.must_say("create-missing-sources: nothing to do");
+        said.must_say("scale-down-legacy: nothing to do");
+        let back = ["rollback", RELEASE, "1", "--namespace", SYSTEM, "--timeout", "1m"];
+        ground.helm.run(&back).or_panic();
+        let said = ground.event_mesh("upgrade", &[]).or_panic();
+        said.must_say("create-missing-sources: nothing to do");
+        assert_eq!(ground.helm.revision(RELEASE, SYSTEM), ("deployed".into(), 4));
+
+        ground.helm.run(&["uninstall", RELEASE, "--namespace", SYSTEM, "--timeout", "1m"]).or_panic();
+        assert_eq!(ground.remains(), [""; 0]);
+        assert!(!ground.has_lease(), "the Lease is still there");
+        let left = ground.journals_and_reports();
+        for kept in [
+            format!("configmap/belay-report-{SOURCES}"),
+            format!("configmap/belay-report-{SCALE_DOWN}"),
+            format!("secret/belay-{SOURCES}"),
+            format!("secret/belay-{SCALE_DOWN}"),
+        ] {
+            assert!(left.contains(&kept), "{kept} is not among {left:?}");
+        }
+        must_be_same(&migrated, &state(&ground.client).await);
+    });
+}
+
+fn a_fresh_cluster_has_nothing_to_migrate_and_installs_without_failing(helm: u8) {
+    on_a_fresh_cluster(helm, async |ground| {
+        // In the namespace that an old cluster would have, and in one that it knows nothing of.
+        for namespace in [SYSTEM, ELSEWHERE] {
+            let there = ["--namespace", namespace, "--create-namespace"];
+            let said = ground.event_mesh("install", &there).or_panic();
+            said.must_say("create-missing-sources: nothing to migrate");
+            said.must_say("scale-down-legacy: nothing to");
+            ground.helm.run(&["uninstall", RELEASE, "--namespace", namespace]).or_panic();
+            assert_eq!(ground.remains(), [""; 0]);
+        }
+    });
+}
+
+fn uninstall_removes_neither_a_live_run_nor_an_open_journal_with_what_it_needs(helm: u8) {
+    on_an_old_cluster(helm, async |ground| {
+        ground.add_broken_application("slow").await;
+        // Helm gives up while the step still waits for a source.
+        let said = ground.event_mesh("install", &["--timeout", "4s"]).failed();
+        assert!(!said.all.contains("create-missing-sources: failed"), "{}", said.all);
+        let pod = ground.half_way("slow").await;
+
+        ground.helm.run(&["uninstall", RELEASE, "--namespace", SYSTEM, "--timeout", "1m"]).or_panic();
+        let still = ground.half_way("slow").await;
+        assert_eq!(still.metadata.uid, pod.metadata.uid, "the run that was alive");
+        assert_eq!(ground.status(SOURCES)["journals"][0]["status"], "open");
+
+        // The run ends half-way. What its journal needs to be finished is kept.
+        let job = format!("{RELEASE}-{SOURCES}");
+        kubectl(&["delete", "job", "--namespace", SYSTEM, &job, "--cascade=foreground"]).or_panic();
+        let cleanup = [
+            "cleanup",
+            "--namespace",
+            SYSTEM,
+            "--release",
+            RELEASE,
+            "--family",
+            "event-mesh",
+            "--home",
+            SYSTEM,
+        ];
+        belay(&cleanup).or_panic().must_say("kept, because their journals are open: create-missing-sources");
+        assert_eq!(ground.status(SOURCES)["journals"][0]["status"], "open");
+
+        ground.heal();
+        let log = ground.run_by_hand(&job, "again").await;
+        assert!(log.contains("resuming: an earlier attempt"), "{log}");
+        ground.sources_must_be(&[&APPLICATIONS[..], &["slow"]].concat()).await;
+        assert_eq!(ground.status(SOURCES)["journals"][0]["status"], "done");
+        belay(&cleanup).or_panic();
+        wait_until("all objects of the release are gone", SOON, async || Ok(ground.remains().is_empty()))
+            .await
+            .unwrap();
+    });
+}
