@@ -175,6 +175,18 @@ impl Actor {
         &self.run
     }
 
+    /// Adds what an earlier attempt of this run had done, as far as the journal tells: the report is about all of it.
+    pub fn add_earlier(&self, entries: &Entries) {
+        let mut outcomes = lock(&self.outcomes);
+        for entry in entries.all() {
+            let (object, what) = (entry.object.to_string(), past_tense(&entry.action));
+            if !outcomes.iter().any(|known| known.object == object) {
+                let detail = "by an earlier attempt".to_owned();
+                outcomes.push(Outcome { object, what: what.to_owned(), detail, at: crate::journal::now() });
+            }
+        }
+    }
+
     /// What was done so far.
     #[must_use]
     pub fn outcomes(&self) -> Vec<Outcome> {
@@ -241,7 +253,7 @@ impl Actor {
                 Err(Broken::Stopped) => return ChainEnd::Stopped,
                 Err(Broken::Call(Failure::Halted(halt))) => return ChainEnd::Halted(halt),
                 Err(Broken::InTheWay(finding)) if !wrote => {
-                    self.note(&chain.subject, "skipped", finding.message.clone());
+                    self.note(&chain.subject, "skipped", finding.to_string());
                     return ChainEnd::Skipped(finding);
                 }
                 // The namespace is going and takes the object with it: there is nothing to migrate, nor to restore.
@@ -272,7 +284,7 @@ impl Actor {
             Action::Delete(removal) => {
                 let image = self.image_of(step).await;
                 if self.delete(step, removal, image.as_ref()).await? {
-                    self.note(&step.object, "deleted", "");
+                    self.note(&step.object, past_tense(&step.action), "");
                 }
                 Ok(())
             }
@@ -409,7 +421,7 @@ impl Actor {
         let image = self.image_of(step).await.unwrap_or(first);
         let live = self.revive(object, &image, removal).await?;
         trail.saw(object, &live);
-        self.note(object, "recreated", "");
+        self.note(object, past_tense(&step.action), "");
         Ok(())
     }
 
@@ -787,11 +799,16 @@ fn is_failed_test(failure: &Failure) -> bool {
         if answer.code == 422 && answer.message.contains("the server rejected our request due to an error in our request"))
 }
 
-fn past_tense(action: &Action) -> &'static str {
+/// What is said of an object when the move is made.
+pub(crate) fn past_tense(action: &Action) -> &'static str {
     match action {
+        Action::Create { .. } => "created",
+        Action::Delete(_) => "deleted",
+        Action::Recreate(_) => "recreated",
+        Action::Patch { .. } => "patched",
         Action::Scale { .. } => "scaled",
         Action::Advance { .. } => "advanced",
-        _ => "patched",
+        Action::Wait(_) => "waited for",
     }
 }
 

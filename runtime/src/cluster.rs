@@ -634,6 +634,10 @@ impl Cluster {
         if let Some(version) = &precondition.resource_version {
             body["preconditions"]["resourceVersion"] = version.as_str().into();
         }
+        if mode == Mode::DryRun {
+            // In the body too: where a delete has a body, the server does not look for options in the query.
+            body["dryRun"] = json!(["All"]);
+        }
         let call = Call::new(Method::DELETE, object.path()).with("timeout", timeout_text()).dry(mode);
         self.call(call.body(&body)).await
     }

@@ -316,7 +316,8 @@ impl<S: Step> Run<'_, S> {
     }
 
     async fn rounds(&mut self, migration: &Migration, own_open: Option<Journal>) -> Result<Ending, Stop> {
-        let mut journalled = own_open.is_some();
+        let resumed = own_open.is_some();
+        let mut journalled = resumed;
         self.no_return = own_open.is_some_and(|journal| journal.no_return);
         let mut failed: Vec<(ObjectRef, String)> = Vec::new();
         for round in 1..=ROUNDS + 1 {
@@ -366,6 +367,9 @@ impl<S: Step> Run<'_, S> {
                 return self.fail_step(migration, journalled, &more).await;
             }
             failed.extend(more);
+        }
+        if resumed && failed.is_empty() {
+            migration.actor.add_earlier(&*migration.actor.entries().await);
         }
         self.outcomes = migration.actor.outcomes();
         if failed.is_empty() {

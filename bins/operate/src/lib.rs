@@ -66,7 +66,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     async fn cluster(&self, patience: Duration) -> anyhow::Result<Arc<Cluster>> {
-        let client = self.access.access().client().await?;
+        let client = self.access.access().client().await.map_err(NoCluster)?;
         Ok(Arc::new(Cluster::new(client, 32, tokio::time::Instant::now() + patience)))
     }
 
@@ -133,9 +133,24 @@ pub fn main(words: Vec<OsString>, steps: &[Registered]) -> ExitCode {
             Operation::Unlock(args) => restore::unlock(&args, &metas).await,
             Operation::Cleanup(args) => cleanup::cleanup(&args, &metas).await,
         };
-        ended.unwrap_or_else(|error| ending(Ended::Refused, format!("{error:#}")))
+        ended.unwrap_or_else(|error| {
+            let result = if error.is::<NoCluster>() { Ended::Usage } else { Ended::Refused };
+            ending(result, format!("{error:#}"))
+        })
     })
 }
+
+/// There is no cluster to talk to: bad configuration, not a refusal.
+#[derive(Debug)]
+struct NoCluster(anyhow::Error);
+
+impl std::fmt::Display for NoCluster {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{:#}", self.0)
+    }
+}
+
+impl std::error::Error for NoCluster {}
 
 fn ending(result: Ended, verdict: impl Into<String>) -> Ending {
     Ending { result, verdict: verdict.into() }

@@ -17,8 +17,8 @@ impl Scenario for CreateMissingSources {
         "create-missing-sources"
     }
 
-    fn command(&self, worker: &Worker) -> StepCommand {
-        crate::command("belay", self.name(), &self.home(worker)).args(["--ready-within", "8"])
+    fn command(&self, worker: &Worker) -> Result<StepCommand> {
+        Ok(crate::command("belay", self.name(), &self.home(worker))?.args(["--ready-within", "8"]))
     }
 
     fn deadline(&self) -> Duration {

@@ -27,7 +27,7 @@ impl Scenario for Fixture {
         "fixture"
     }
 
-    fn command(&self, worker: &Worker) -> StepCommand {
+    fn command(&self, worker: &Worker) -> Result<StepCommand> {
         crate::command("fixture-step", self.name(), &self.home(worker)).args([
             "--workshop",
             &worker.name("workshop"),
@@ -100,7 +100,8 @@ impl Scenario for Fixture {
     fn is_for_good(&self, call: &Call) -> bool {
         let leftover = call.verb == Verb::Delete
             && call.name.as_deref().is_some_and(|name| name.starts_with("leftover"));
-        let opened = call.target.resource == "stations" && call.sends("\"Open\"");
+        let opened = call.target.resource == "stations"
+            && call.json().is_some_and(|body| body["spec"]["state"] == "Open");
         leftover || opened
     }
 

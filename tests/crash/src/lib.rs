@@ -1,7 +1,5 @@
 //! The scenarios: for each step a small cluster on which every kind of move is made, and something is done already.
 
-#![allow(clippy::expect_used, clippy::missing_panics_doc)]
-
 mod create_missing_sources;
 mod fixture;
 mod scale_down_legacy;
@@ -21,11 +19,13 @@ pub use scale_down_legacy::ScaleDownLegacy;
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A step as a child process: one call at a time, so that call k is the same call in every run.
-fn command(program: &str, step: &str, home: &str) -> StepCommand {
-    let program = executable(program).expect("built by: cargo build -p belay -p fixture-step");
-    StepCommand::new(program, &[step, "--home", home, "--namespace", home, "--concurrency", "1"])
-        .args(["--deadline", &DEADLINE.as_secs().to_string(), "--undo-reserve", "40"])
-        .bound(Duration::from_secs(90))
+fn command(program: &str, step: &str, home: &str) -> Result<StepCommand> {
+    Ok(StepCommand::new(
+        executable(program)?,
+        &[step, "--home", home, "--namespace", home, "--concurrency", "1"],
+    )
+    .args(["--deadline", &DEADLINE.as_secs().to_string(), "--undo-reserve", "40"])
+    .bound(Duration::from_secs(90)))
 }
 
 /// Plays the kubelet for a Deployment of one replica: these API servers have controllers, but no nodes.

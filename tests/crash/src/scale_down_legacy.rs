@@ -17,15 +17,15 @@ impl Scenario for ScaleDownLegacy {
         "scale-down-legacy"
     }
 
-    fn command(&self, worker: &Worker) -> StepCommand {
+    fn command(&self, worker: &Worker) -> Result<StepCommand> {
         let namespace = worker.name("bus");
-        let mut command = crate::command("belay", self.name(), &self.home(worker))
+        let mut command = crate::command("belay", self.name(), &self.home(worker))?
             .args(["--refuse-while", "subscriptions.eventing.kyma-project.io:spec.source_id"])
             .args(["--workload", &format!("Deployment/{namespace}/missing")]);
         for (name, _) in WORKLOADS {
             command = command.args(["--workload", &format!("Deployment/{namespace}/{name}")]);
         }
-        command
+        Ok(command)
     }
 
     fn deadline(&self) -> Duration {

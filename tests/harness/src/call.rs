@@ -255,12 +255,6 @@ pub struct Call {
 }
 
 impl Call {
-    /// Whether the body has this text in it, for scenarios that must tell one patch of an object from another.
-    #[must_use]
-    pub fn sends(&self, text: &str) -> bool {
-        String::from_utf8_lossy(&self.body).contains(text)
-    }
-
     /// Reads a request. Numbers are given by the proxy.
     #[must_use]
     pub fn new(method: &Method, path: &str, query: &str, body: Bytes, at: Duration) -> Self {
