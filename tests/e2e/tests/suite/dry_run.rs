@@ -81,3 +81,15 @@ async fn a_dry_run_works_beside_a_run_that_is_alive() {
     world.standins.change(|behaviour| behaviour.paused = false);
     alive.wait().await.unwrap().exits(0).says("2 created");
 }
+
+#[tokio::test]
+async fn a_dry_run_refuses_what_the_run_itself_would_refuse() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["good", "with.dot"]).await;
+    world
+        .run(&world.sources(&["--dry-run"]))
+        .await
+        .exits(3)
+        .writes_nothing()
+        .says("--exclude Application/with.dot");
+}

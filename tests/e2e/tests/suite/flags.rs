@@ -87,3 +87,19 @@ fn every_step_is_listed_and_runs_under_its_own_name_too() {
     }
     assert_eq!(text(&listed).lines().count(), 2);
 }
+
+#[test]
+fn an_api_server_that_never_answers_is_a_refusal() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let nobody = r#"{"clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}], "users": [],
+        "contexts": [{"name": "a", "context": {"cluster": "a"}}], "current-context": "a"}"#;
+    std::fs::write(&kubeconfig, nobody).unwrap();
+    let output = belay()
+        .args(["create-missing-sources", "--deadline", "3"])
+        .env("KUBECONFIG", &kubeconfig)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+    assert!(text(&output).contains("nothing was written"), "{}", text(&output));
+}

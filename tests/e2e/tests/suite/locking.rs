@@ -9,7 +9,7 @@ use e2e::{
     world::{SOON, SYSTEM, leases},
 };
 use futures::future::join_all;
-use harness::{At, Class, Exit, Fault, LeaseUse, Outcome};
+use harness::{At, Class, Exit, Fault, LeaseUse, Outcome, Verb};
 use serde_json::json;
 use standins::{Behaviour, Family};
 
@@ -33,8 +33,11 @@ async fn hold(world: &World, family: Family, holder: &str) {
 fn taking(outcome: &Outcome) -> (Duration, usize, Option<Duration>) {
     let of = |wanted: LeaseUse| outcome.calls.iter().filter(move |call| call.class == Class::Lease(wanted));
     let taken = of(LeaseUse::Hold).map(|call| call.at).next();
-    let looks: Vec<Duration> =
-        of(LeaseUse::Read).map(|call| call.at).filter(|at| taken.is_none_or(|taken| *at < taken)).collect();
+    let looks: Vec<Duration> = of(LeaseUse::Read)
+        .filter(|call| call.verb == Verb::Get)
+        .map(|call| call.at)
+        .filter(|at| taken.is_none_or(|taken| *at < taken))
+        .collect();
     (looks[0], looks.len(), taken)
 }
 

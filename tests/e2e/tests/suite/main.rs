@@ -23,7 +23,13 @@ mod time;
 mod undo;
 mod weather;
 
-use harness::Call;
+use harness::{At, Call, Fault, Scope};
+
+/// The fixture step's last move before its point of no return fails for good: all the others are made by then.
+fn fails_late() -> Fault {
+    let last = |call: &Call| e2e::told::is_move(call) && call.target.resource == "stations";
+    Fault::FailForGood { at: At::first(last), status: 422, scope: Scope::Target, until: None }
+}
 
 /// Whether a call is the move that creates an object of this name.
 fn creates(name: &'static str) -> impl Fn(&Call) -> bool + Clone + Send + Sync + 'static {

@@ -107,13 +107,13 @@ async fn a_report_tells_what_was_done_to_each_object_also_after_a_run_that_did_n
 
 #[tokio::test]
 async fn nothing_can_be_operated_while_a_run_is_alive_and_a_dead_lock_can_be_released() {
-    let world = World::mesh(Behaviour { paused: true, ..Behaviour::default() }).await;
-    world.applications(&["commerce"]).await;
-    let alive = world.start(&world.sources(&["--deadline", "60"]), vec![]).await;
+    let world = World::fixture(Behaviour::default()).await;
+    world.standins.change(|behaviour| behaviour.paused = true);
+    let alive = world.start(&world.step(&["--deadline", "60"]), vec![]).await;
     alive.proxy.when(is_move, SOON).await.unwrap();
-    let unlock = world.operate("unlock", &["--family", "event-mesh"]);
+    let unlock = world.operate("unlock", &["--family", "fixture"]);
     let (accept, restore) =
-        (world.operate("accept", &["--step", SOURCES]), world.operate("restore", &["--step", SOURCES]));
+        (world.operate("accept", &["--step", "fixture"]), world.operate("restore", &["--step", "fixture"]));
     for run in futures::future::join_all([&unlock, &accept, &restore].map(|command| world.run(command))).await
     {
         run.exits(75).says("holds the lock").changes_nothing();
@@ -121,7 +121,7 @@ async fn nothing_can_be_operated_while_a_run_is_alive_and_a_dead_lock_can_be_rel
     alive.signal(rustix::process::Signal::KILL).unwrap();
     alive.wait().await.unwrap();
     world.run(&unlock).await.exits(0).says("the lock of a run that had died is released").changes_nothing();
-    assert_eq!(world.holder(Family::EventMesh).await, "");
+    assert_eq!(world.holder(Family::Fixture).await, "");
     world.run(&unlock).await.exits(0).says("nobody held the lock");
     world
         .run(&world.operate("unlock", &["--family", "nonsense"]))

@@ -190,3 +190,13 @@ async fn an_autoscaler_pauses_by_itself_and_is_left_alone() {
     assert_eq!(read().await["spec"], made["spec"]);
     world.api.delete(&autoscalers, Some(world.place), "publisher").await.unwrap();
 }
+
+#[tokio::test]
+async fn a_workload_that_a_gitops_tool_keeps_is_scaled_down_and_that_is_told() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.workload(&DEPLOYMENT, "publisher", 1).await;
+    let kept = json!({"metadata": {"labels": {"argocd.argoproj.io/instance": "mesh"}}});
+    world.patch(&DEPLOYMENT, "publisher", &kept).await;
+    let run = world.run(&world.scale_down(&["Deployment/publisher"], &[])).await;
+    run.exits(0).says("1 scaled").says("publisher: Argo CD manages it and may set its replicas again");
+}

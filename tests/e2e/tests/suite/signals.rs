@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use e2e::{Told, World, told::is_move, world::SOON};
-use harness::{At, Class, Exit, Fault};
+use harness::{Class, Exit};
 use rustix::process::Signal;
 use standins::{Behaviour, Family, kinds::HTTP_SOURCE};
 
@@ -80,23 +80,24 @@ async fn sigterm_ends_a_wait_for_the_lock_or_for_an_api_at_once() {
 
 #[tokio::test]
 async fn a_step_that_dies_three_times_is_undone_by_the_fourth_run() {
-    let world = World::mesh(Behaviour { paused: true, ..Behaviour::default() }).await;
-    world.applications(&["commerce", "logistics"]).await;
+    let world = World::fixture(Behaviour::default()).await;
     let before = world.state().await;
+    world.standins.change(|behaviour| behaviour.never_ready = vec!["anvil".into(), "bench".into()]);
     for deaths in 0..3 {
-        let at = At::first(|call| call.class == Class::Watch);
-        let killed = world.run_with(&world.sources(&[]), vec![Fault::KillBefore(at)]).await;
-        assert_eq!(killed.exit, Exit::Signal(9));
-        assert_eq!(world.journals(STEP).await[0]["deaths"], deaths);
+        let run = world.start(&world.step(&[]), vec![]).await;
+        let at =
+            move |call: &harness::Call| if deaths == 0 { is_move(call) } else { call.class == Class::Watch };
+        run.proxy.when(at, SOON).await.unwrap();
+        run.signal(Signal::KILL).unwrap();
+        assert_eq!(run.wait().await.unwrap().exit, Exit::Signal(9));
+        assert_eq!(world.journals("fixture").await[0]["deaths"], deaths);
     }
-    let run = world.run(&world.sources(&[])).await;
-    run.exits(4)
-        .says("3 attempts died half-way")
-        .says("Everything is as it was before: 2 changes were taken back");
+    let run = world.run(&world.step(&[])).await;
+    run.exits(4).says("3 attempts died half-way").says("Everything is as it was before");
     let after = world.state().await;
     assert!(before.diff(&after).is_empty(), "{}", before.diff(&after));
-    assert_eq!(world.journal_status(STEP).await, "undone");
+    assert_eq!(world.journal_status("fixture").await, "undone");
     // Undone is not the end: with the cause gone the step runs again.
-    world.standins.change(|behaviour| behaviour.paused = false);
-    world.run(&world.sources(&[])).await.exits(0).says("2 created");
+    world.standins.change(|behaviour| behaviour.never_ready.clear());
+    world.run(&world.step(&[])).await.exits(0);
 }

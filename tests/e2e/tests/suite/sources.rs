@@ -6,7 +6,7 @@ use e2e::{
     Told, World,
     world::{SOON, SOURCE_CONTROLLER, SYSTEM, resource},
 };
-use harness::Api;
+use harness::{Api, Resource};
 use serde_json::json;
 use standins::{
     Behaviour, cluster, fixtures,
@@ -151,4 +151,24 @@ async fn an_application_that_is_being_deleted_is_left_alone() {
     world.api.delete(&resource(&APPLICATION), None, "logistics").await.unwrap();
     let run = world.run(&world.sources(&[])).await;
     run.exits(0).says("Application/logistics: is being deleted").changes_nothing();
+}
+
+/// A namespace that is going takes its objects with it: there is nothing to migrate, nor to restore.
+#[tokio::test]
+async fn a_namespace_that_is_being_deleted_voids_its_chains() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    let namespaces = Resource::core("namespaces");
+    let maps = Resource::core("configmaps");
+    world.api.ensure_namespace("e2e-going").await.unwrap();
+    let stays = json!({
+        "metadata": {"name": "stays", "namespace": "e2e-going", "finalizers": ["e2e.belay.dev/stay"]},
+    });
+    world.api.ensure(&maps, &stays).await.unwrap();
+    world.api.delete(&namespaces, None, "e2e-going").await.unwrap();
+    let run = world.run(&world.sources(&["--integration-namespace", "e2e-going"])).await;
+    let let_go = json!({"metadata": {"finalizers": null}});
+    world.api.merge(&maps, Some("e2e-going"), "stays", None, &let_go).await.unwrap();
+    run.exits(0).says("Application/commerce: its namespace is being deleted");
+    assert_eq!(world.journal_status("create-missing-sources").await, "done");
 }

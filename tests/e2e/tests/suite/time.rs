@@ -21,14 +21,11 @@ async fn at_the_deadline_the_step_is_undone_within_its_reserve() {
 /// Undo waits for what is going, but not for ever: what is left then is named.
 #[tokio::test]
 async fn an_undo_that_does_not_end_within_its_reserve_is_exit_5_and_names_the_finalizer() {
-    let behaviour = Behaviour {
-        never_ready: vec!["bench".into()],
-        hold_finalizer: vec!["anvil".into()],
-        ..Behaviour::default()
-    };
-    let world = World::fixture(behaviour).await;
+    let world =
+        World::fixture(Behaviour { hold_finalizer: vec!["anvil".into()], ..Behaviour::default() }).await;
     let before = world.state().await;
-    let run = world.run(&world.step(&["--deadline", "7", "--undo-reserve", "5"])).await;
+    let step = world.step(&["--deadline", "6", "--undo-reserve", "3"]);
+    let run = world.run_with(&step, vec![crate::fails_late()]).await;
     run.exits(5).says("NOT everything could be put back").says("gadgets.fixture.belay.dev/hold");
     assert_eq!(world.journal_status("fixture").await, "undoing");
     world.standins.change(|behaviour| behaviour.hold_finalizer.clear());
@@ -69,7 +66,7 @@ async fn the_time_counts_from_the_start_of_the_job() {
     let late = world.run(&in_job(&["--deadline", "3"])).await;
     late.exits(3).says("the deadline had passed before the step could begin").changes_nothing();
     // ... and what was begun is only undone.
-    world.run_with(&in_job(&[]), vec![Fault::KillAfter(At::first(is_move))]).await;
+    world.run_with(&in_job(&[]), vec![Fault::Terminate(At::first(is_move))]).await.exits(143);
     let undone = world.run(&in_job(&["--deadline", "3"])).await;
     undone.exits(4).says("the deadline has passed, counted from the Job's start");
     assert!(world.names(&HTTP_SOURCE).await.is_empty());

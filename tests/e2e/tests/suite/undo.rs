@@ -16,6 +16,10 @@ use standins::{
 
 const STEP: &str = "create-missing-sources";
 
+fn on_the_station(call: &Call) -> bool {
+    is_move(call) && call.target.resource == "stations"
+}
+
 fn never_ready(name: &str) -> Behaviour {
     Behaviour { never_ready: vec![name.to_owned()], ..Behaviour::default() }
 }
@@ -49,10 +53,7 @@ async fn with_on_failure_step_all_is_undone() {
 async fn a_step_that_fails_late_puts_back_every_kind_of_change() {
     let world = World::fixture(Behaviour::default()).await;
     let before = world.state().await;
-    // The last move before the point of no return never works.
-    let last = |call: &Call| is_move(call) && call.target.resource == "stations";
-    let broken = Fault::FailForGood { at: At::first(last), status: 422, scope: Scope::Target, until: None };
-    let run = world.run_with(&world.step(&[]), vec![broken]).await;
+    let run = world.run_with(&world.step(&[]), vec![crate::fails_late()]).await;
     run.exits(4).says("Everything is as it was before");
     let made = run.moves();
     for done in ["create anvil", "delete manual", "delete drill", "patch crank", "patch engine/scale"] {
@@ -120,8 +121,9 @@ async fn what_somebody_changed_is_left_alone_until_a_person_accepts() {
 
 #[tokio::test]
 async fn fields_that_somebody_changed_after_us_are_not_put_back() {
-    let world = World::fixture(never_ready("bench")).await;
-    let run = world.start(&world.step(&["--deadline", "8"]), vec![]).await;
+    let world = World::fixture(Behaviour::default()).await;
+    let later = Fault::Delay { at: Some(At::first(on_the_station)), by: Duration::from_secs(2) };
+    let run = world.start(&world.step(&[]), vec![later, crate::fails_late()]).await;
     let scaled = |call: &Call| is_move(call) && call.target.subresource.is_some();
     run.proxy.when(scaled, SOON).await.unwrap();
     world.patch(&DEPLOYMENT, "engine", &json!({"spec": {"replicas": 5}})).await;
@@ -136,12 +138,12 @@ async fn fields_that_somebody_changed_after_us_are_not_put_back() {
 /// What the plan saw is old when the move is made: undo must know the newest.
 #[tokio::test]
 async fn an_object_that_changes_before_it_is_deleted_is_restored_as_it_was_last() {
-    let world = World::fixture(never_ready("bench")).await;
+    let world = World::fixture(Behaviour::default()).await;
     let deletes = |call: &Call| {
         is_move(call) && call.verb == harness::Verb::Delete && call.name.as_deref() == Some("manual")
     };
     let late = Fault::Delay { at: Some(At::first(deletes)), by: Duration::from_secs(2) };
-    let run = world.start(&world.step(&["--deadline", "10"]), vec![late]).await;
+    let run = world.start(&world.step(&[]), vec![late, crate::fails_late()]).await;
     run.proxy.when(crate::creates("manual-new"), SOON).await.unwrap();
     let maps = harness::Resource::core("configmaps");
     let newer = json!({"data": {"content": "newer"}});

@@ -30,16 +30,16 @@ async fn many(world: &World, count: usize) {
 #[tokio::test]
 async fn a_throttled_run_waits_as_it_is_told_and_finishes() {
     let world = World::mesh(Behaviour::default()).await;
-    many(&world, 5).await;
+    many(&world, 3).await;
     let run = world.run_with(&world.sources(&[]), vec![Fault::Throttle { every: 4, retry_after: 1 }]).await;
-    run.exits(0).says("5 created");
+    run.exits(0).says("3 created");
     assert!(answers(&run, 429) > 3, "{} answers were 429", answers(&run, 429));
 }
 
 #[tokio::test]
 async fn a_tight_priority_level_slows_the_run_and_no_more() {
     let world = World::mesh(Behaviour::default()).await;
-    many(&world, 40).await;
+    many(&world, 25).await;
     let rules = world.run(&world.sources(&["--print-rbac"])).await.json();
     let account = Account::new(&world.api, world.home, "throttled", rules).await.unwrap();
     let flow = |plural: &str| Resource::new("flowcontrol.apiserver.k8s.io", "v1", plural);
@@ -68,14 +68,14 @@ async fn a_tight_priority_level_slows_the_run_and_no_more() {
     let run = world.sources(&[]).run(&upstream, vec![]).await.unwrap();
     world.api.delete(&flow("flowschemas"), None, "e2e-tight").await.unwrap();
     world.api.delete(&flow("prioritylevelconfigurations"), None, "e2e-tight").await.unwrap();
-    run.exits(0).says("40 created");
+    run.exits(0).says("25 created");
     assert!(answers(&run, 429) > 0, "no answer was 429: the level was not tight");
 }
 
 #[tokio::test]
 async fn rights_that_are_taken_and_given_again_under_a_run_do_not_stop_it() {
     let world = World::mesh(Behaviour::default()).await;
-    many(&world, 40).await;
+    many(&world, 25).await;
     let rules = world.run(&world.sources(&["--print-rbac"])).await.json();
     let account = Account::new(&world.api, world.home, "recreated", rules).await.unwrap();
     let upstream = account.upstream(&world.kubeconfig).await.unwrap();
@@ -86,7 +86,7 @@ async fn rights_that_are_taken_and_given_again_under_a_run_do_not_stop_it() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     account.grant().await.unwrap();
     let run = run.wait().await.unwrap();
-    run.exits(0).says("40 created");
+    run.exits(0).says("25 created");
     assert!(answers(&run, 403) > 0, "its rights were never missed");
 }
 
