@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::{StreamExt, future};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Status;
 use kube::runtime::controller::{Action, Config, Error as ApplierError, applier};
 use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
 use kube::runtime::utils::Backoff;
@@ -38,7 +39,7 @@ const TRY_AGAIN: Duration = Duration::from_millis(250);
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// The API server refused, or did not answer.
-    #[error("{0}")]
+    #[error("{}", sentence(.0))]
     Call(#[from] kube::Error),
     /// No end in sight.
     #[error("gave up after {} s", LOOK_TIMEOUT.as_secs())]
@@ -88,12 +89,13 @@ impl Shared {
         delay.checked_sub(passed).filter(|rest| !rest.is_zero())
     }
 
-    /// Creates the object; one of that name that is there already is no error, the mirror will soon show it.
+    /// Creates the object. One of that name that is there already is no error: the mirror will soon show it. Nor is a
+    /// namespace on its way out: there is nothing left to do in it.
     pub async fn create(&self, kind: &Kind, manifest: Value) -> Result<(), Failed> {
         let object: DynamicObject = serde_json::from_value(manifest).map_err(kube::Error::SerdeError)?;
         let api = kind.within(&self.client, &object.namespace().unwrap_or_default());
         match api.create(&params(), &object).await {
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_already_exists() || is_void(&status) => Ok(()),
             other => Ok(other.map(drop)?),
         }
     }
@@ -145,6 +147,20 @@ impl Shared {
 
 fn params() -> PostParams {
     PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
+}
+
+/// The server's own sentence, without the rest of its answer.
+fn sentence(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Whether the server refuses because the namespace is being deleted.
+fn is_void(status: &Status) -> bool {
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Namespace and name of an object; the namespace of a cluster scoped one is empty.
