@@ -28,12 +28,8 @@ impl Scenario for Fixture {
     }
 
     fn command(&self, worker: &Worker) -> Result<StepCommand> {
-        crate::command("fixture-step", self.name(), &self.home(worker)).args([
-            "--workshop",
-            &worker.name("workshop"),
-            "--station",
-            &worker.name("station"),
-        ])
+        let command = crate::command("fixture-step", self.name(), &self.home(worker))?;
+        Ok(command.args(["--workshop", &worker.name("workshop"), "--station", &worker.name("station")]))
     }
 
     fn deadline(&self) -> Duration {
