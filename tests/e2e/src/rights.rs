@@ -53,33 +53,26 @@ impl Account {
     /// Gives the rights, by roles in each namespace and one in the cluster.
     pub async fn grant(&self) -> Result<()> {
         let role = format!("{}-{}", self.namespace, self.name);
-        self.bind("clusterroles", "clusterrolebindings", &role, None, &self.rules["clusterRules"]).await?;
+        self.bind(["clusterroles", "clusterrolebindings"], &role, None, &self.rules["clusterRules"]).await?;
         for (namespace, rules) in self.rules["namespaced"].as_object().into_iter().flatten() {
-            self.bind("roles", "rolebindings", &role, Some(namespace), rules).await?;
+            self.bind(["roles", "rolebindings"], &role, Some(namespace), rules).await?;
         }
         Ok(())
     }
 
-    async fn bind(
-        &self,
-        roles: &str,
-        bindings: &str,
-        role: &str,
-        namespace: Option<&str>,
-        rules: &Value,
-    ) -> Result<()> {
-        let mut metadata = json!({"name": role});
+    async fn bind(&self, kinds: [&str; 2], name: &str, namespace: Option<&str>, rules: &Value) -> Result<()> {
+        let mut metadata = json!({"name": name});
         if let Some(namespace) = namespace {
             metadata["namespace"] = namespace.into();
         }
         let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
-        self.api.create(&rbac(roles), &json!({"metadata": metadata, "rules": rules})).await?;
+        self.api.create(&rbac(kinds[0]), &json!({"metadata": metadata, "rules": rules})).await?;
         let binding = json!({
             "metadata": metadata,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
             "subjects": [{"kind": "ServiceAccount", "name": self.name, "namespace": self.namespace}],
         });
-        self.api.create(&rbac(bindings), &binding).await.map(drop)
+        self.api.create(&rbac(kinds[1]), &binding).await.map(drop)
     }
 
     /// Takes the rights away.

@@ -106,7 +106,7 @@ async fn a_lock_of_which_nothing_can_be_known_is_taken_only_after_it_stood_still
     hold(&world, Family::EventMesh, "somebody").await;
     let run = world.run(&world.sources(&["--deadline", "60"])).await;
     let (first, _, taken) = taking(run.exits(0));
-    assert!(taken.unwrap() - first >= LASTS);
+    assert!(taken.unwrap() >= first + LASTS);
 }
 
 #[tokio::test]
