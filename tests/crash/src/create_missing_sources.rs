@@ -45,7 +45,7 @@ impl Scenario for CreateMissingSources {
             cluster::ensure_namespace(&client, namespace).await?;
         }
         let controller = fixtures::deployment(SOURCE_CONTROLLER, SYSTEM, 1, "none");
-        cluster::try_create(&client, &controller).await?;
+        worker.api.ensure(&Resource::new("apps", "v1", "deployments"), &controller).await?;
         crate::pretend_kubelet(&worker.api, SYSTEM, SOURCE_CONTROLLER).await?;
         let behaviour = Behaviour { controllers: vec![Controller::HttpSource], ..Behaviour::default() };
         Ok(Box::new(Standins::start(&client, behaviour)))

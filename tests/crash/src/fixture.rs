@@ -102,8 +102,6 @@ impl Scenario for Fixture {
     }
 
     fn adjust(&self, object: &mut Value) {
-        if object["kind"] == "Deployment" {
-            object.as_object_mut().map(|map| map.remove("status"));
-        }
+        crate::forget_the_controller(object);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use harness::{Api, Resource, StepCommand, Worker, executable};
-use serde_json::json;
+use serde_json::{Value, json};
 use standins::cluster;
 
 pub use create_missing_sources::CreateMissingSources;
@@ -47,6 +47,20 @@ async fn pretend_kubelet(api: &Api, namespace: &str, deployment: &str) -> Result
         Ok(found.is_some_and(|found| found["status"]["availableReplicas"] == 1))
     })
     .await
+}
+
+/// Takes out of a Deployment what its controller counts as it goes: what was wanted is in the spec.
+fn forget_the_controller(object: &mut Value) {
+    if object["kind"] == "Deployment" {
+        object.as_object_mut().map(|map| map.remove("status"));
+        if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+        {
+            annotations.remove("deployment.kubernetes.io/revision");
+            if annotations.is_empty() {
+                object["metadata"].as_object_mut().map(|map| map.remove("annotations"));
+            }
+        }
+    }
 }
 
 /// The namespace of one worker. A family has one home in a cluster, so each worker has an API server of its own.
