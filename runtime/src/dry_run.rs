@@ -13,6 +13,9 @@ use crate::{
     plan::{Action, Finding, Level, Move, Plan, Removal},
 };
 
+/// No step takes as long: a wait for longer ends with the step's own deadline.
+const STEP_AT_MOST: std::time::Duration = std::time::Duration::from_secs(6 * 3600);
+
 /// Proves that each object that will be taken away could be created again.
 ///
 /// A create under its own name runs through admission first and must then be answered with "already exists": any
@@ -200,6 +203,9 @@ fn diff(step: &Move) -> Vec<String> {
                 .iter()
                 .map(|field| format!("~ {}", describe(std::slice::from_ref(field), live)))
                 .collect()
+        }
+        Action::Wait(wait) if wait.within > STEP_AT_MOST => {
+            vec![format!("  until {} (at most to the deadline)", wait.what)]
         }
         Action::Wait(wait) => vec![format!("  until {} (at most {})", wait.what, shown_time(wait.within))],
     }

@@ -113,6 +113,15 @@ struct Head {
     journals: Vec<Journal>,
 }
 
+impl Head {
+    /// The journal that is open. There is at most one: a run takes it up before it would open another. It may be an
+    /// older one, where a person restores that.
+    fn current(&mut self) -> Option<&mut Journal> {
+        let open = self.journals.iter().position(|journal| journal.status.is_open());
+        self.journals.get_mut(open.unwrap_or_default())
+    }
+}
+
 /// An entry: a move that will be made, and what must be known to take it back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
@@ -379,7 +388,7 @@ impl Ledger {
     /// The journal that waits for somebody.
     #[must_use]
     pub fn open_journal(&self) -> Option<&Journal> {
-        self.head.journals.first().filter(|journal| journal.status.is_open())
+        self.head.journals.iter().find(|journal| journal.status.is_open())
     }
 
     /// Reads the entries of a journal and proves that they are what was written.
@@ -444,7 +453,7 @@ impl Ledger {
         for ((bytes, count), name) in packed.into_iter().zip(free) {
             let sha256 = hash(&bytes);
             self.put(&name, "entries", bytes).await?;
-            if let Some(journal) = head.journals.first_mut() {
+            if let Some(journal) = head.current() {
                 journal.chunks.push(Chunk { name, sha256, entries: count });
             }
         }
@@ -452,10 +461,10 @@ impl Ledger {
         Ok(())
     }
 
-    /// Changes the newest journal by compare-and-swap.
+    /// Changes the open journal by compare-and-swap.
     pub async fn change(&mut self, change: impl FnOnce(&mut Journal)) -> Result<(), Failure> {
         let mut head = self.head.clone();
-        if let Some(journal) = head.journals.first_mut() {
+        if let Some(journal) = head.current() {
             change(journal);
             journal.changed = now();
         }
@@ -471,24 +480,6 @@ impl Ledger {
             remark.clone_into(&mut journal.remark);
         }
         self.write_head(head).await
-    }
-
-    /// Removes head and chunks, for good. Only for journals that are closed.
-    pub async fn remove(self) -> Result<(), Failure> {
-        let names = std::iter::once(head_name(&self.step)).chain(chunk_names(&self.step));
-        for name in names {
-            let object = kinds::SECRET.object(&self.home, name);
-            if let Some(found) = self.cluster.get(&object).await? {
-                let precondition =
-                    crate::cluster::Precondition { uid: uid(&found).to_owned(), resource_version: None };
-                let background = crate::plan::Propagation::Background;
-                match self.cluster.delete(&object, &precondition, background, Mode::Real).await {
-                    Err(failure) if !failure.is_not_found(&object.name) => return Err(failure),
-                    _ => {}
-                }
-            }
-        }
-        Ok(())
     }
 
     async fn write_head(&mut self, head: Head) -> Result<(), Failure> {
@@ -549,7 +540,7 @@ fn free_names(step: &str, journals: &mut Vec<Journal>, wanted: usize) -> Option<
         if free.len() == wanted {
             return Some(free);
         }
-        if journals.len() <= 1 {
+        if journals.len() <= 1 || journals.last().is_some_and(|journal| journal.status.is_open()) {
             return None;
         }
         journals.pop();

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::{
     cluster::{Cluster, Failure},
-    object::{Kind, text},
+    object::{Kind, kinds, text},
     plan::Finding,
     step::{Needs, Rule},
 };
@@ -27,6 +27,8 @@ pub enum Preflight {
     Ready {
         /// Optional APIs that are not served.
         unserved: Vec<Kind>,
+        /// Namespaces that do not exist, and so hold nothing to migrate.
+        absent: Vec<String>,
         /// What that means.
         findings: Vec<Finding>,
     },
@@ -61,7 +63,8 @@ pub async fn check(
             )
         })
         .collect();
-    refusals.extend(forbidden(cluster, rules).await?);
+    let (denied, absent) = forbidden(cluster, rules).await?;
+    refusals.extend(denied);
 
     let mut missing = not_served(cluster, &needs.targets).await?;
     if refusals.is_empty() && !missing.is_empty() {
@@ -84,11 +87,12 @@ pub async fn check(
         return Ok(Preflight::Refused(refusals));
     }
     let optional = not_served(cluster, &needs.optional).await?;
-    let findings = optional
-        .iter()
-        .map(|missing| Finding::note(None, format!("{}: the step does without it", missing.sentence())))
-        .collect();
-    Ok(Preflight::Ready { unserved: optional.into_iter().map(|missing| missing.kind).collect(), findings })
+    let without =
+        |missing: &Missing| Finding::note(None, format!("{}: the step does without it", missing.sentence()));
+    let empty = |namespace: &String| Finding::note(None, format!("namespace {namespace} does not exist"));
+    let findings = optional.iter().map(without).chain(absent.iter().map(empty)).collect();
+    let unserved = optional.into_iter().map(|missing| missing.kind).collect();
+    Ok(Preflight::Ready { unserved, absent, findings })
 }
 
 struct Missing {
@@ -207,11 +211,12 @@ pub(crate) async fn find_resource(
     }))
 }
 
-/// One sentence for each right that is missing.
-async fn forbidden(cluster: &Cluster, rules: &[Rule]) -> Result<Vec<Finding>, Failure> {
+/// One sentence for each right that is missing; and the namespaces in which rights are missing because there is no such
+/// namespace, where none are needed.
+async fn forbidden(cluster: &Cluster, rules: &[Rule]) -> Result<(Vec<Finding>, Vec<String>), Failure> {
     // Whoever may do everything need not be asked about each thing.
     if allowed(cluster, None, "*", "*", "*", None).await? {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), Vec::new()));
     }
     let mut asked: Vec<(&Rule, &str)> =
         rules.iter().flat_map(|rule| rule.verbs.iter().map(move |verb| (rule, *verb))).collect();
@@ -229,15 +234,36 @@ async fn forbidden(cluster: &Cluster, rules: &[Rule]) -> Result<Vec<Finding>, Fa
             .try_filter_map(|denied| async move { Ok(denied) })
             .try_collect()
             .await?;
+        let absent = if denied.is_empty() { Vec::new() } else { absent(cluster, rules).await? };
+        let denied: Vec<(&Rule, &str)> = denied
+            .into_iter()
+            .filter(|(rule, _)| !rule.namespace.as_ref().is_some_and(|namespace| absent.contains(namespace)))
+            .collect();
         if denied.is_empty() || Instant::now() >= patience {
             let mut sentences: Vec<String> = denied.iter().map(|(rule, verb)| refusal(rule, verb)).collect();
             sentences.sort();
             sentences.dedup();
-            return Ok(sentences.into_iter().map(|sentence| Finding::refuse(None, sentence)).collect());
+            let findings = sentences.into_iter().map(|sentence| Finding::refuse(None, sentence)).collect();
+            return Ok((findings, absent));
         }
         asked = denied;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
+}
+
+/// The namespaces that do not exist, of those that the step may look at by their names.
+async fn absent(cluster: &Cluster, rules: &[Rule]) -> Result<Vec<String>, Failure> {
+    let mut absent = Vec::new();
+    let known = rules.iter().filter(|rule| rule.resource == kinds::NAMESPACE.plural && rule.verbs == ["get"]);
+    for name in known.flat_map(|rule| &rule.names) {
+        let object = kinds::NAMESPACE.cluster_object(name);
+        if allowed(cluster, None, "", &kinds::NAMESPACE.plural, "get", Some(name)).await?
+            && cluster.get(&object).await?.is_none()
+        {
+            absent.push(name.clone());
+        }
+    }
+    Ok(absent)
 }
 
 fn refusal(rule: &Rule, verb: &str) -> String {

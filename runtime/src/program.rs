@@ -1,6 +1,6 @@
 //! From the command line to the exit code.
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{ffi::OsString, io::Write as _, process::ExitCode};
 
 use clap::{Args as _, Command, FromArgMatches as _};
 
@@ -44,8 +44,9 @@ pub fn step_main<S: Step>() -> ExitCode {
 }
 
 fn step_main_with<S: Step>(words: Vec<OsString>) -> ExitCode {
-    let command = Command::new(S::META.name).version(env!("CARGO_PKG_VERSION")).about(S::META.purpose);
-    let command = S::Args::augment_args(Common::augment_args(command));
+    let command = S::Args::augment_args(Common::augment_args(Command::new(S::META.name)));
+    // After the flags: their own doc comments would take its place.
+    let command = command.version(env!("CARGO_PKG_VERSION")).about(S::META.purpose).long_about(None);
     let parsed = command
         .try_get_matches_from(words)
         .and_then(|matches| Ok((Common::from_arg_matches(&matches)?, S::Args::from_arg_matches(&matches)?)));
@@ -56,7 +57,9 @@ fn step_main_with<S: Step>(words: Vec<OsString>) -> ExitCode {
     if common.print_rbac {
         let mut rules = S::needs(&own, &common).rules;
         rules.extend(runtime_rules(&S::META, &common));
-        println!("{}", serde_json::to_string_pretty(&rbac(&rules)).unwrap_or_default());
+        let text = serde_json::to_string_pretty(&rbac(&rules)).unwrap_or_default();
+        // Whoever reads only the first lines closes the pipe: not an error of ours.
+        let _ = writeln!(std::io::stdout(), "{text}");
         return ExitCode::SUCCESS;
     }
     finish(S::META.name, common.log_format, run::<S>(&common, &own))

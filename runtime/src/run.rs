@@ -16,11 +16,11 @@ use crate::{
     journal::{Entries, Journal, Ledger, Status, Trouble, head_name, now},
     lock::{self, Lock, NotLocked},
     logging::Meter,
-    object::{Kind, ObjectRef, kinds, shown_time, text, uid},
+    object::{ObjectRef, kinds, shown_time, text, uid},
     plan::{Chain, Finding, Level, Move, Plan},
     preflight::{self, Preflight},
     report::{self, Report, Result as Ended},
-    step::{Meta, Reader, Step, runtime_rules},
+    step::{Meta, Missing, Reader, Step, runtime_rules},
     undo::{Undone, undo},
 };
 
@@ -160,16 +160,16 @@ impl<S: Step> Run<'_, S> {
     async fn story(&mut self) -> Result<Ending, Stop> {
         self.find_job().await?;
         self.id = run_id();
-        let Some(unserved) = self.preflight().await? else {
+        let Some(missing) = self.preflight().await? else {
             let sentence = self.findings.pop().map(|finding| finding.message).unwrap_or_default();
             return Ok(Ending::new(Ended::NothingToDo, sentence));
         };
         if self.common.dry_run {
-            return self.dry_run(unserved).await;
+            return self.dry_run(missing).await;
         }
         self.take_lock().await?;
         let recovered = self.recover().await?;
-        self.migrate(unserved, recovered).await
+        self.migrate(missing, recovered).await
     }
 
     /// Sets the clock by the Job's start, where there is a Job.
@@ -198,7 +198,7 @@ impl<S: Step> Run<'_, S> {
     }
 
     /// None when there is nothing to migrate; the finding then says why.
-    async fn preflight(&mut self) -> Result<Option<Vec<Kind>>, Stop> {
+    async fn preflight(&mut self) -> Result<Option<Missing>, Stop> {
         let needs = S::needs(self.own, self.common);
         let mut rules = needs.rules.clone();
         if !self.common.dry_run {
@@ -212,9 +212,9 @@ impl<S: Step> Run<'_, S> {
                 self.findings.push(Finding::note(None, why));
                 Ok(None)
             }
-            Preflight::Ready { unserved, findings } => {
+            Preflight::Ready { unserved, absent, findings } => {
                 self.findings.extend(findings);
-                Ok(Some(unserved))
+                Ok(Some(Missing { unserved, absent }))
             }
             Preflight::Refused(refusals) => {
                 self.findings.extend(refusals);
@@ -278,13 +278,13 @@ impl<S: Step> Run<'_, S> {
         Ok(Recovered { ledger, entries: Arc::new(entries), own_open, others_open })
     }
 
-    async fn migrate(&mut self, unserved: Vec<Kind>, recovered: Recovered) -> Result<Ending, Stop> {
+    async fn migrate(&mut self, missing: Missing, recovered: Recovered) -> Result<Ending, Stop> {
         let Recovered { ledger, entries, own_open, others_open } = recovered;
         let run = own_open.as_ref().map_or_else(|| self.id.clone(), |journal| journal.run.clone());
         let ledger = Arc::new(Mutex::new(ledger));
         let mark = format!("{}/{run}", Self::META.name);
         let actor = Actor::new(self.cluster.clone(), ledger.clone(), entries, mark);
-        let migration = Migration { actor, ledger, unserved, others_open, run };
+        let migration = Migration { actor, ledger, missing, others_open, run };
 
         if let Some(journal) = &own_open {
             if let Some(why) = self.why_not_resume(journal) {
@@ -391,7 +391,7 @@ impl<S: Step> Run<'_, S> {
         let reader = Reader::new(
             self.cluster.clone(),
             entries.clone(),
-            migration.unserved.clone(),
+            migration.missing.clone(),
             done,
             self.home.clone(),
             Self::META.name,
@@ -704,12 +704,12 @@ impl<S: Step> Run<'_, S> {
         ))
     }
 
-    async fn dry_run(&mut self, unserved: Vec<Kind>) -> Result<Ending, Stop> {
+    async fn dry_run(&mut self, missing: Missing) -> Result<Ending, Stop> {
         let recovered = self.recover().await?;
         let ledger = Arc::new(Mutex::new(recovered.ledger));
         let actor = Actor::new(self.cluster.clone(), ledger.clone(), recovered.entries, String::new());
         let migration =
-            Migration { actor, ledger, unserved, others_open: recovered.others_open, run: String::new() };
+            Migration { actor, ledger, missing, others_open: recovered.others_open, run: String::new() };
         let (plan, entries) = self.decide(&migration, true).await?;
         if plan.writes().next().is_some() {
             self.refuse_beside(&migration.others_open)?;
@@ -805,7 +805,7 @@ impl<S: Step> Run<'_, S> {
 struct Migration {
     actor: Actor,
     ledger: Arc<Mutex<Ledger>>,
-    unserved: Vec<Kind>,
+    missing: Missing,
     others_open: Vec<(String, Journal)>,
     run: String,
 }
@@ -830,7 +830,8 @@ fn reasons(failed: &[(ObjectRef, String)]) -> String {
     let first: Vec<&str> = failed.iter().take(3).map(|(_, why)| why.as_str()).collect();
     let more = failed.len().saturating_sub(first.len());
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-    format!("{}{more}", first.join("; "))
+    // The server's own sentences may end with a period; ours does.
+    format!("{}{more}", first.join("; ")).trim_end_matches('.').to_owned()
 }
 
 fn put_back(undone: &Undone) -> String {
@@ -859,7 +860,9 @@ fn leave_out(plan: &mut Plan, failed: &[(ObjectRef, String)]) {
     }
 }
 
-/// A short id: time first, so that ids sort; the process id keeps two at the same moment apart.
+/// A short id that sorts by time.
 fn run_id() -> String {
-    format!("{}-{:x}", jiff::Timestamp::now().strftime("%Y%m%d%H%M%S"), std::process::id())
+    let now = jiff::Timestamp::now();
+    // In a pod the process id is always 1, so the fraction of the second has to tell two runs apart.
+    format!("{}-{:05x}", now.strftime("%Y%m%d%H%M%S"), now.subsec_nanosecond() / 1000)
 }

@@ -112,11 +112,26 @@ impl Rule {
     }
 }
 
+/// What preflight found missing, and the step does without.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Missing {
+    /// Optional APIs that are not served.
+    pub unserved: Vec<Kind>,
+    /// Namespaces that do not exist. The step has no rights there: it must not even ask.
+    pub absent: Vec<String>,
+}
+
+impl Missing {
+    fn has(&self, namespace: Option<&str>) -> bool {
+        namespace.is_some_and(|namespace| self.absent.iter().any(|absent| absent == namespace))
+    }
+}
+
 /// Reads the cluster for a snapshot, with an open journal laid over it.
 pub struct Reader {
     cluster: Arc<Cluster>,
     entries: Arc<Entries>,
-    unserved: Vec<Kind>,
+    missing: Missing,
     done: HashMap<String, String>,
     home: String,
     step: &'static str,
@@ -126,18 +141,18 @@ impl Reader {
     pub(crate) fn new(
         cluster: Arc<Cluster>,
         entries: Arc<Entries>,
-        unserved: Vec<Kind>,
+        missing: Missing,
         done: HashMap<String, String>,
         home: String,
         step: &'static str,
     ) -> Self {
-        Self { cluster, entries, unserved, done, home, step }
+        Self { cluster, entries, missing, done, home, step }
     }
 
     /// Whether an optional API is there.
     #[must_use]
     pub fn is_served(&self, kind: &Kind) -> bool {
-        !self.unserved.contains(kind)
+        !self.missing.unserved.contains(kind)
     }
 
     /// When this step was already done for a subject, by its done record. Nothing with `--again`.
@@ -148,7 +163,11 @@ impl Reader {
 
     /// One object, whole.
     pub async fn get(&self, object: &ObjectRef) -> Result<Item, Failure> {
-        let live = self.cluster.get(object).await?;
+        let live = if self.missing.has(object.namespace.as_deref()) {
+            None
+        } else {
+            self.cluster.get(object).await?
+        };
         Ok(self.item(object.clone(), live.map(Arc::new)))
     }
 
@@ -165,6 +184,9 @@ impl Reader {
         selector: Option<&str>,
     ) -> Result<Vec<Item>, Failure> {
         let mut items: Vec<Item> = Vec::new();
+        if self.missing.has(namespace) {
+            return Ok(items);
+        }
         self.cluster
             .list(kind, namespace, selector, |object| match object {
                 Some(object) => {
@@ -193,6 +215,9 @@ impl Reader {
         mut keep: impl FnMut(&Value) -> Option<T>,
     ) -> Result<Vec<T>, Failure> {
         let mut kept = Vec::new();
+        if self.missing.has(namespace) {
+            return Ok(kept);
+        }
         self.cluster
             .list(kind, namespace, None, |object| match object {
                 Some(object) => kept.extend(keep(&object)),

@@ -15,7 +15,7 @@ use crate::{
     act::{Actor, Broken, Trail, describe, made_by, sentence},
     cluster::{Failure, Halt, Mode, Precondition, lock},
     journal::{Before, Entries, Entry, PreImage},
-    object::{ObjectRef, holds, is_going, resource_version, uid},
+    object::{ObjectRef, holds, is_going, resource_version, text, uid},
     plan::{Action, Check, Field, Move, Propagation, Removal, Undo, Wait},
     watch::Scope,
 };
@@ -225,6 +225,12 @@ async fn restore(
     if untouched {
         return Ok(Back::AsBefore);
     }
+    if let Some(other) = live.as_ref().filter(|other| deleted && !is_as_before(other, image, removal)) {
+        return Ok(Back::Broken(format!(
+            "cannot be restored: another one bears its name since {}",
+            text(other, "/metadata/creationTimestamp").unwrap_or("some time")
+        )));
+    }
     let restored = live.is_none();
     let mut trail = Trail::default();
     if restored {
@@ -248,6 +254,18 @@ async fn restore(
         actor.wait(object, &wait, &trail).await?;
     }
     Ok(if restored { Back::Restored } else { Back::AsBefore })
+}
+
+/// Whether an object of the name is what an earlier attempt of this undo created, or just as good.
+fn is_as_before(live: &Value, image: &PreImage, removal: &Removal) -> bool {
+    let mut wanted = (*image.object).clone();
+    removal.not_on_create.iter().for_each(|field| field.set(&mut wanted, None));
+    // Owners have new uids by now, and finalizers belong to controllers.
+    if let Some(metadata) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("ownerReferences");
+        metadata.remove("finalizers");
+    }
+    holds(live, &wanted)
 }
 
 /// Puts old values back, where the fields still hold what the step wrote.

@@ -152,8 +152,9 @@ fn restorable<'a>(ledger: &'a Ledger, meta: &Meta) -> anyhow::Result<&'a Journal
         .or_else(|| journals.iter().find(|journal| journal.status == Status::Done))
         .with_context(|| format!("{} has nothing to restore: no run of it is open or done", meta.name))?;
     if journal.no_return {
+        let next = if journal.status.is_open() { ": run the step again to finish it" } else { "" };
         bail!(
-            "run {} of {} is past its point of no return and cannot be undone: run the step again to finish it",
+            "run {} of {} is past its point of no return and cannot be undone{next}",
             journal.run,
             meta.name
         );
@@ -243,7 +244,12 @@ pub(crate) async fn unlock(args: &UnlockArgs, metas: &[Meta]) -> anyhow::Result<
 /// Takes the lock, or says who is at work.
 async fn take(cluster: &Arc<Cluster>, meta: &Meta, home: &str) -> anyhow::Result<Result<Lock, Ending>> {
     match Lock::take(cluster, meta, home, Instant::now() + WATCHED).await {
-        Ok(lock) => Ok(Ok(lock)),
+        Ok(lock) => {
+            if lock.from_the_dead {
+                cluster.may_land_late();
+            }
+            Ok(Ok(lock))
+        }
         Err(NotLocked::Held(who)) => Ok(Err(ending(Ended::NotNow, who))),
         Err(other) => Err(other.into()),
     }

@@ -52,7 +52,7 @@ struct Row {
 
 impl Row {
     fn open(&self) -> Option<&Journal> {
-        self.journals.first().filter(|journal| journal.status.is_open())
+        self.journals.iter().find(|journal| journal.status.is_open())
     }
 
     /// The command that a person wants next, if any.
@@ -72,7 +72,7 @@ impl Row {
     }
 
     fn journal(&self) -> String {
-        match self.journals.first() {
+        match self.open().or(self.journals.first()) {
             None => "-".to_owned(),
             Some(journal) if journal.status == Status::Open => format!("OPEN since {}", age(&journal.opened)),
             Some(journal) if journal.status == Status::Undoing => {

@@ -55,7 +55,8 @@ Switched off: {{ join ", " . }}
 
 How they ended, and what to do next:
   kubectl create job --namespace {{ $namespace }} --from=cronjob/{{ $status }} {{ $status }}-now
-  kubectl logs --namespace {{ $namespace }} --follow --pod-running-timeout=1m job/{{ $status }}-now
+  kubectl wait --namespace {{ $namespace }} --for=jsonpath='{.status.conditions}' --timeout=1m job/{{ $status }}-now
+  kubectl logs --namespace {{ $namespace }} job/{{ $status }}-now
 {{- range $steps }}
 {{- $name := include "belay.name" (dict "root" $.root "suffix" .name) }}
 

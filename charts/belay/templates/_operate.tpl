@@ -73,6 +73,7 @@ Takes: root, settings, family, names, environment, executable.
   (dict "apiGroups" $rbac "resources" (list "clusterrolebindings" "clusterroles" "rolebindings" "roles") "verbs" (list "list"))
   (dict "apiGroups" $rbac "resources" (list "clusterrolebindings" "clusterroles" "rolebindings" "roles") "resourceNames" $longNames "verbs" (list "delete")) -}}
 {{- $namespaced := dict .root.Release.Namespace (list
+  (dict "apiGroups" (list "") "resources" (list "pods") "verbs" (list "get"))
   (dict "apiGroups" (list "batch") "resources" (list "cronjobs" "jobs") "verbs" (list "list"))
   (dict "apiGroups" (list "batch") "resources" (list "cronjobs" "jobs") "resourceNames" $shortNames "verbs" (list "delete"))
   (dict "apiGroups" (list "") "resources" (list "serviceaccounts") "verbs" (list "list"))

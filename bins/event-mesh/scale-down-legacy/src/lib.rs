@@ -115,6 +115,8 @@ impl Step for ScaleDownLegacy {
             let namespace = object.namespace.as_deref();
             let only = [object.name.clone()];
             rules.extend([
+                // On a fresh cluster the namespace may not exist, and then rights in it cannot either.
+                Rule::on(&kinds::NAMESPACE, None, &["get"]).named(object.namespace.clone()),
                 Rule::on(&object.kind, namespace, &["list", "watch"]),
                 // patch: only to take our own mark off managedFields, so that the workload's chart owns its replicas.
                 Rule::on(&object.kind, namespace, &["get", "patch"]).named(only.clone()),
