@@ -135,7 +135,7 @@ pub enum LeaseUse {
 /// | any watch | `Watch` |
 /// | a path that names no resource (`/api`, `/apis/G/V`, `/version`) | `Discovery` |
 /// | create of anything in `authorization.k8s.io` | `AccessReview` |
-/// | Lease `belay-*` | `Lease` |
+/// | Lease `belay-*`, or a list of Leases: that asks for a lock elsewhere | `Lease` |
 /// | Secret `belay-*` | `Journal` |
 /// | ConfigMap `belay-report-*` | `Report` |
 /// | write of an Event, of either group | `Event` |
@@ -143,7 +143,7 @@ pub enum LeaseUse {
 /// | get or list | `Read` |
 /// | the rest | `Move` |
 ///
-/// A list of Leases or Secrets names no object, so it is a `Read`: only preflight does that.
+/// A list of Secrets names no object, so it is a `Read`.
 #[must_use]
 pub fn classify(
     verb: Verb,
@@ -158,7 +158,9 @@ pub fn classify(
         _ if verb == Verb::Watch => Class::Watch,
         (_, "") => Class::Discovery,
         ("authorization.k8s.io", _) if verb == Verb::Create => Class::AccessReview,
-        ("coordination.k8s.io", "leases") if named("belay-") => Class::Lease(lease_use(verb, body)),
+        ("coordination.k8s.io", "leases") if named("belay-") || verb == Verb::List => {
+            Class::Lease(lease_use(verb, body))
+        }
         ("", "secrets") if named("belay-") && !dry_run => Class::Journal,
         ("", "configmaps") if named("belay-report-") && !dry_run => Class::Report,
         ("" | "events.k8s.io", "events") if writes => Class::Event,
@@ -461,7 +463,7 @@ mod tests {
                 "GET",
                 "/apis/coordination.k8s.io/v1/leases?labelSelector=belay.dev%2Ffamily",
                 &none,
-                Class::Read,
+                Class::Lease(LeaseUse::Read),
             ),
             ("GET", "/api/v1/namespaces/a/secrets/belay-scale-down-legacy", &none, Class::Journal),
             ("POST", "/api/v1/namespaces/a/secrets", &named("belay-scale-down-legacy-00"), Class::Journal),

@@ -43,6 +43,8 @@ const TRIES: usize = 2;
 const RERUNS: usize = 3;
 /// Runs that die before a journal is undone: the first and two resumes.
 const DEATHS: usize = 3;
+/// How long an API server is gone: longer than a first retry takes.
+const OUTAGE: Duration = Duration::from_millis(700);
 /// Slack after the deadline before a call that fails until then works again, so that the step has surely given up.
 const AFTER_DEADLINE: Duration = Duration::from_millis(500);
 
@@ -137,6 +139,8 @@ pub enum Mode {
     /// Killed; the call lands while the next run is under way. Only for writes: a read that nobody waits for
     /// changes nothing.
     LandLate(Landing),
+    /// The API server is gone from this call on, for a moment.
+    Outage,
     /// Told to stop by SIGTERM. That is not a death: the lock is given back, and the next run goes on.
     Terminate,
     /// Killed before its first move, and again in each resume: at last it is undone.
@@ -155,12 +159,13 @@ pub enum Mode {
 
 impl Mode {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::KillBefore,
         Self::KillAfter,
         Self::LoseAnswer,
         Self::LandLate(Landing::BeforeFirstMove),
         Self::LandLate(Landing::BeforeRelease),
+        Self::Outage,
         Self::Terminate,
         Self::DieBefore,
         Self::DieAfter,
@@ -187,7 +192,9 @@ impl Mode {
             Self::LandLate(_) => has_number && call.is_write(),
             // After a renewal, or after a watch has begun, is before the next call; and there is nothing invalid in
             // a watch or a renewal.
-            Self::KillAfter | Self::KillAfterInUndo | Self::Terminate | Self::Fail(422) => has_number,
+            Self::KillAfter | Self::KillAfterInUndo | Self::Outage | Self::Terminate | Self::Fail(422) => {
+                has_number
+            }
             _ => true,
         }
     }
@@ -198,6 +205,7 @@ impl Mode {
             Self::KillAfter | Self::DieAfter | Self::KillAfterInUndo => Fault::KillAfter(at),
             Self::LoseAnswer | Self::LoseAnswerInUndo => Fault::LoseAnswer(at),
             Self::LandLate(_) => Fault::KillAndLandLate(at),
+            Self::Outage => Fault::Refuse { at, lasting: OUTAGE },
             Self::Terminate => Fault::Terminate(at),
             Self::Fail(status) => Fault::FailForGood {
                 at,
@@ -209,11 +217,12 @@ impl Mode {
         }
     }
 
-    /// What takes longest comes first, so that workers end together.
+    /// What takes longest comes first, so that workers end together: waiting for a right to come back, for a deadline,
+    /// and in an undo for calls of the dead to land.
     fn weight(self) -> u32 {
         match self {
-            Self::Fail(403) => 0,
-            Self::Fail(500) => 1,
+            Self::Fail(403 | 500) | Self::DieBefore | Self::DieAfter => 0,
+            mode if mode.in_undo() => 1,
             _ => 2,
         }
     }
@@ -228,6 +237,7 @@ impl fmt::Display for Mode {
             Self::LandLate(Landing::BeforeFirstMove) => out.write_str("land-late"),
             Self::LandLate(Landing::BeforeRelease) => out.write_str("land-last"),
             Self::LandLate(landing) => write!(out, "land-late-{landing:?}"),
+            Self::Outage => out.write_str("outage"),
             Self::Terminate => out.write_str("terminate"),
             Self::DieBefore => out.write_str("die-before"),
             Self::DieAfter => out.write_str("die-after"),
@@ -699,13 +709,9 @@ impl<S: Scenario> Lane<S> {
                 ensure!(held.is_empty(), "it was told to stop and should give the lock back:\n{held}");
                 Ok(())
             }
-            Mode::LoseAnswer => {
-                ensure!(
-                    run.exit == Exit::Code(0),
-                    "a lost answer is asked for again, but it ended with {}",
-                    run.exit
-                );
-                self.done("after a lost answer").await
+            Mode::LoseAnswer | Mode::Outage => {
+                ensure!(run.exit == Exit::Code(0), "it should try again, but ended with {}", run.exit);
+                self.done("after trying again").await
             }
             Mode::LoseAnswerInUndo => {
                 ensure!(
@@ -882,7 +888,7 @@ pub struct Suite {
     scenarios: Vec<(String, Driver)>,
 }
 
-/// What `cargo test -p harness --test crash --` is followed by.
+/// What `cargo test` hands over after its `--`.
 #[derive(Parser)]
 #[command(name = "crash", about = "Crashes steps at every call of a run and looks at what is left")]
 struct Arguments {

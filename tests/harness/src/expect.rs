@@ -93,6 +93,7 @@ impl fmt::Display for Allowed {
 
 const DONE: Allowed = Allowed { exit: 0, leaves: Leaves::Done };
 const STOPPED: Allowed = Allowed { exit: 1, leaves: Leaves::Anything };
+const STOPPED_EARLY: Allowed = Allowed { exit: 1, leaves: Leaves::Untouched };
 const REFUSED: Allowed = Allowed { exit: 3, leaves: Leaves::Untouched };
 const GIVEN_UP: Allowed = Allowed { exit: 4, leaves: Leaves::Untouched };
 const RESTORED: Allowed = Allowed { exit: 4, leaves: Leaves::Restored };
@@ -112,7 +113,7 @@ const UNFINISHED: Allowed = Allowed { exit: 6, leaves: Leaves::Anything };
 /// | discovery, access review, dry-run, read | 3 | 3 or 4 | 4 | 4 or 6 | 6 | 0 or 4 (6) |
 /// | watch | 3 or 0 | 3, 4 or 0 | 4 or 0 | 4, 6 or 0 | 6 or 0 | 0 or 4 (6) |
 ///
-/// - Exits 3 and 4 up to `journalled` leave every object untouched.
+/// - Exits 3 and 4 up to `journalled`, and 1 in preflight, leave every object untouched.
 /// - A read after the last move belongs to a wait, which fails the step, or to looking again, which does not.
 /// - A watch that fails may be replaced by lists.
 /// - A journal that cannot be closed leaves a run that is done (0) or that the next one closes (1).
@@ -120,6 +121,7 @@ const UNFINISHED: Allowed = Allowed { exit: 6, leaves: Leaves::Anything };
 pub fn allowed(call: &Call, stage: Stage, has_point_of_no_return: bool) -> Vec<Allowed> {
     match (call.class, stage) {
         (Class::Lease(LeaseUse::Release) | Class::Event, _) => vec![DONE],
+        (Class::Lease(_), Stage::Preflight) if call.number.is_some() => vec![STOPPED_EARLY],
         (Class::Lease(_), _) if call.number.is_some() => vec![STOPPED],
         (Class::Lease(_), _) => vec![STOPPED, DONE],
         (Class::Report, Stage::Preflight) => vec![REFUSED],

@@ -143,6 +143,7 @@ impl State {
             let identity = Identity::of(kind, &object);
             normalise(&mut object, &uids);
             adjust(&mut object);
+            drop_empty(&mut object["metadata"]);
             state.objects.insert(key.clone(), object);
             state.identities.insert(key, identity);
         }
@@ -357,11 +358,17 @@ pub fn normalise(object: &mut Value, live: &BTreeSet<String>) {
                 owner["uid"] = if live.contains(uid) { "live".into() } else { "dangling".into() };
             }
         }
-        // An emptied map and one that was never there are the same to everyone but a byte-wise comparison.
-        metadata.retain(|_, value| !is_empty_container(value));
     }
+    drop_empty(&mut object["metadata"]);
     if let Some(status) = object.get_mut("status") {
         normalise_status(status);
+    }
+}
+
+/// An emptied map and one that was never there are the same to everyone but a byte-wise comparison.
+fn drop_empty(fields: &mut Value) {
+    if let Some(fields) = fields.as_object_mut() {
+        fields.retain(|_, value| !is_empty_container(value));
     }
 }
 

@@ -18,14 +18,14 @@ impl Scenario for Toy {
     }
 
     fn command(&self, worker: &Worker) -> Result<StepCommand> {
-        let command = StepCommand::new(env!("CARGO_BIN_EXE_toy-step"), &["--deadline", "2"])
+        let command = StepCommand::new(env!("CARGO_BIN_EXE_toy-step"), &["--deadline", "5"])
             .args(["--namespace", &worker.name("toy")])
-            .bound(Duration::from_secs(20));
+            .bound(Duration::from_secs(60));
         Ok(if self.bug.is_empty() { command } else { command.args(["--bug", self.bug]) })
     }
 
     fn deadline(&self) -> Duration {
-        Duration::from_secs(2)
+        Duration::from_secs(5)
     }
 
     fn home(&self, worker: &Worker) -> String {
@@ -45,7 +45,7 @@ impl Scenario for Toy {
     }
 
     async fn fill(&self, worker: &Worker) -> Result<()> {
-        for name in ["old-a", "old-b", "again", "legacy"] {
+        for name in ["old-a", "again", "legacy"] {
             let object = json!({
                 "apiVersion": "v1", "kind": "ConfigMap", "data": {"of": name},
                 "metadata": {"name": name, "namespace": worker.name("toy")},
@@ -56,7 +56,7 @@ impl Scenario for Toy {
     }
 
     fn workers_per_server(&self) -> usize {
-        3
+        2
     }
 
     fn is_for_good(&self, call: &Call) -> bool {
