@@ -14,8 +14,8 @@
 use std::time::Duration;
 
 use belay_runtime::{
-    Chain, Common, Failure, Field, FieldPath, Finding, Item, Kind, Meta, Move, Needs, Owner, Plan,
-    Progress, Reader, Removal, Rule, Scope, Step, Test, Undo, kinds, object::text,
+    Chain, Common, Failure, Field, FieldPath, Finding, Item, Kind, Meta, Move, Needs, Owner, Plan, Progress,
+    Reader, Removal, Rule, Scope, Step, Test, Undo, kinds, object::text,
 };
 use serde_json::{Value, json};
 
