@@ -5,7 +5,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::LazyLock,
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -43,22 +43,25 @@ struct Server {
     fixture: Mutex<()>,
 }
 
-static SERVERS: LazyLock<Vec<Server>> = LazyLock::new(|| {
-    let Some(named) = std::env::var_os(cluster::TEST_KUBECONFIG) else {
-        panic!(
-            "{} must name the kubeconfig of a cluster that these tests may change: one API server with its \
-             controllers, or several separated by colons",
-            cluster::TEST_KUBECONFIG
-        );
-    };
-    std::env::split_paths(&named)
-        .map(|kubeconfig| Server { kubeconfig, mesh: Mutex::new(()), fixture: Mutex::new(()) })
-        .collect()
-});
+fn servers() -> &'static [Server] {
+    static SERVERS: OnceLock<Vec<Server>> = OnceLock::new();
+    SERVERS.get_or_init(|| {
+        let Some(named) = std::env::var_os(cluster::TEST_KUBECONFIG) else {
+            panic!(
+                "{} must name the kubeconfig of a cluster that these tests may change: one API server with its \
+                 controllers, or several separated by colons",
+                cluster::TEST_KUBECONFIG
+            );
+        };
+        std::env::split_paths(&named)
+            .map(|kubeconfig| Server { kubeconfig, mesh: Mutex::new(()), fixture: Mutex::new(()) })
+            .collect()
+    })
+}
 
 /// The first API server that no test of the family uses.
 async fn free_server(family: Family) -> (&'static Server, MutexGuard<'static, ()>) {
-    let waits = SERVERS.iter().map(|server| {
+    let waits = servers().iter().map(|server| {
         let lane = if family == Family::EventMesh { &server.mesh } else { &server.fixture };
         Box::pin(async move { (server, lane.lock().await) })
     });
@@ -229,6 +232,13 @@ impl World {
     #[must_use]
     pub fn step(&self, flags: &[&str]) -> StepCommand {
         self.command("fixture", flags).args(["--workshop", self.place, "--station", STATION_NAME])
+    }
+
+    /// Another step's program, with these arguments, in the same place.
+    #[must_use]
+    pub fn other_step(&self, program: &str, flags: &[&str]) -> StepCommand {
+        StepCommand { program: program.into(), ..self.command("--workshop", &[self.place]) }
+            .args(flags.iter().copied())
     }
 
     /// An operation: status, report, restore, accept, unlock.

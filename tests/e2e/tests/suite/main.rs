@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod dependencies;
+mod done_record;
 mod dry_run;
 mod flags;
 mod journals;

@@ -15,6 +15,9 @@ use standins::{
     kinds::{CRD, DEPLOYMENT, GADGET, HTTP_SOURCE, STATION},
 };
 
+/// A step with two source APIs.
+const NOTED: &str = env!("CARGO_BIN_EXE_noted-step");
+
 async fn remove_crd(world: &World, name: &str) {
     world.api.delete(&resource(&CRD), None, name).await.unwrap();
     cluster::wait_gone(&world.api.client(), &CRD, "", name, Duration::from_secs(60)).await.unwrap();
@@ -38,6 +41,18 @@ async fn without_the_source_api_no_step_has_anything_to_migrate() {
     let world = World::fixture(Behaviour::default()).await;
     remove_crd(&world, "widgets.fixture.belay.dev").await;
     world.run(&world.step(&[])).await.exits(0).says("nothing to migrate").changes_nothing();
+}
+
+/// Half of an old installation is not "nothing to migrate".
+#[tokio::test]
+async fn a_source_api_that_is_missing_beside_others_is_refused() {
+    let world = World::fixture(Behaviour::default()).await;
+    remove_crd(&world, "gadgets.fixture.belay.dev").await;
+    let run = world.run(&world.other_step(NOTED, &[])).await;
+    run.exits(3).changes_nothing();
+    run.says("the API gadgets.fixture.belay.dev is not served by this cluster, although other APIs");
+    remove_crd(&world, "widgets.fixture.belay.dev").await;
+    world.run(&world.other_step(NOTED, &[])).await.exits(0).says("nothing to migrate").changes_nothing();
 }
 
 #[tokio::test]
