@@ -57,7 +57,7 @@ fn a_step_that_is_killed_is_taken_up_by_the_next_pod(helm: u8) {
         let said = helm.join().unwrap().or_panic();
         said.must_say("took the lock over from pod/kyma-system/");
         said.must_say(RESUMES);
-        said.must_say("create-missing-sources: done: ");
+        said.must_say("create-missing-sources: done: 4 created");
         all_is_done(&ground, 1).await;
     });
 }
@@ -76,7 +76,7 @@ fn a_step_that_is_drained_is_taken_up_and_no_retry_is_used_up(helm: u8) {
         ground.next_pod(&pod, RESUMES).await;
         ground.heal();
         let said = helm.join().unwrap().or_panic();
-        said.must_say("create-missing-sources: done: ");
+        said.must_say("create-missing-sources: done: 4 created");
         let status = ground.job(SOURCES).await.status.unwrap();
         assert_eq!(status.failed.unwrap_or_default(), 0, "retries used up by an eviction");
         all_is_done(&ground, 0).await;
@@ -95,7 +95,7 @@ fn a_step_whose_pod_is_deleted_is_taken_up_and_that_is_no_death(helm: u8) {
         ground.heal();
         let said = helm.join().unwrap().or_panic();
         said.must_say(RESUMES);
-        said.must_say("create-missing-sources: done: ");
+        said.must_say("create-missing-sources: done: 4 created");
         all_is_done(&ground, 0).await;
     });
 }
@@ -123,7 +123,7 @@ fn a_second_upgrade_while_the_first_one_still_runs_never_makes_two_writers(helm:
         ground.heal();
         let said = upgrade.join().unwrap().or_panic();
         said.must_say(RESUMES);
-        said.must_say("create-missing-sources: done: ");
+        said.must_say("create-missing-sources: done: 4 created");
         let holders = witness.end();
         assert_eq!(holders.len(), 2, "the lock was held by {holders:?}");
         assert!(holders[0].contains(pod_name(&first)) && holders[1].contains(pod_name(&second)));
