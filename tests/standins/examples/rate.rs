@@ -2,11 +2,14 @@
 //! them, lets the stand-ins loose, and waits until every one is Ready. The share that is printed last compares the
 //! writes of both in the same run, so it means something on a busy machine too. Needs `BELAY_TEST_KUBECONFIG`.
 
+use std::collections::HashSet;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
-use kube::api::ListParams;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
 use standins::conditions::holds;
 use standins::fixtures::http_source;
 use standins::kinds::{HTTP_SOURCE, NAMESPACE};
@@ -50,23 +53,27 @@ async fn main() -> Result<()> {
 
     standins.change(|behaviour| behaviour.paused = false);
     let started = Instant::now();
-    let sources = HTTP_SOURCE.within(&client, &namespace);
-    cluster::wait_until("all sources are Ready", Duration::from_secs(600), async || {
-        // Looked at rarely: reading thousands of objects would slow down what is measured.
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        let last = sources.get(&names[names.len() - 1]).await?;
-        if !holds(&last, "Ready") {
-            return Ok(false);
-        }
-        Ok(sources.list(&ListParams::default()).await?.iter().all(|source| holds(source, "Ready")))
-    })
-    .await?;
+    tokio::time::timeout(Duration::from_secs(900), all_ready(&client, &namespace, names.len())).await?;
     let answers = say("answered", count, started.elapsed());
     let writes = answers * WRITES_PER_ANSWER;
     println!("{writes:.0} writes per second, {:.0} % of what the creator reached", 100.0 * writes / raw);
     cluster::delete(&client, &NAMESPACE, "", &namespace).await?;
     standins.stop().await;
     Ok(())
+}
+
+/// One watch, as a step has it: asking for thousands of objects again and again would slow down what is measured.
+async fn all_ready(client: &Client, namespace: &str, count: usize) {
+    let sources = watcher(HTTP_SOURCE.within(client, namespace), watcher::Config::default());
+    let mut sources = pin!(sources.default_backoff().applied_objects());
+    let mut ready = HashSet::new();
+    while ready.len() < count {
+        if let Some(Ok(source)) = sources.next().await
+            && holds(&source, "Ready")
+        {
+            ready.insert(source.name_any());
+        }
+    }
 }
 
 fn say(what: &str, count: u32, took: Duration) -> f64 {

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
@@ -55,13 +55,14 @@ pub struct Shared {
     pub client: Client,
     behaviour: watch::Receiver<Arc<Behaviour>>,
     since: Mutex<HashMap<(String, i64, &'static str), Instant>>,
+    written: Mutex<HashMap<String, u64>>,
 }
 
 impl Shared {
     /// Shared by all controllers that are started with it.
     #[must_use]
     pub fn new(client: Client, behaviour: watch::Receiver<Arc<Behaviour>>) -> Self {
-        Self { client, behaviour, since: Mutex::default() }
+        Self { client, behaviour, since: Mutex::default(), written: Mutex::default() }
     }
 
     /// How to behave at the moment.
@@ -83,10 +84,29 @@ impl Shared {
             return None;
         }
         let uid = object.uid().unwrap_or_default();
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = lock(&self.since);
         let generation = object.metadata.generation.unwrap_or_default();
         let passed = since.entry((uid, generation, stage)).or_insert_with(Instant::now).elapsed();
         delay.checked_sub(passed).filter(|rest| !rest.is_zero())
+    }
+
+    /// Whether this is the object as it was before our own last write. The mirror will show that write; whoever acts
+    /// on the old state meanwhile only earns a conflict.
+    #[must_use]
+    pub fn is_behind(&self, object: &DynamicObject) -> bool {
+        let mut written = lock(&self.written);
+        let Some(uid) = object.uid() else { return false };
+        let behind = written.get(&uid).is_some_and(|ours| version(object).is_some_and(|seen| seen < *ours));
+        if !behind {
+            written.remove(&uid);
+        }
+        behind
+    }
+
+    fn note(&self, object: &DynamicObject) {
+        if let (Some(uid), Some(version)) = (object.uid(), version(object)) {
+            lock(&self.written).insert(uid, version);
+        }
     }
 
     /// Creates the object. One of that name that is there already is no error: the mirror will soon show it. Nor is a
@@ -114,7 +134,9 @@ impl Shared {
         let mut changed = DynamicObject::clone(&object);
         changed.data["status"] = status;
         let api = kind.within(&self.client, &namespace);
-        Ok(Arc::new(api.replace_status(&name, &params(), &changed).await?))
+        let written = api.replace_status(&name, &params(), &changed).await?;
+        self.note(&written);
+        Ok(Arc::new(written))
     }
 
     /// Sets the object's finalizers, provided that nobody changed it meanwhile.
@@ -130,7 +152,10 @@ impl Shared {
             "finalizers": finalizers,
         }});
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        Ok(kind.within(&self.client, &namespace).patch(&name, &params, &Patch::Merge(patch)).await?)
+        let api = kind.within(&self.client, &namespace);
+        let written = api.patch(&name, &params, &Patch::Merge(patch)).await?;
+        self.note(&written);
+        Ok(written)
     }
 
     /// Deletes exactly this object; one that is gone already is no error.
@@ -143,6 +168,16 @@ impl Shared {
             other => Ok(other.map(drop)?),
         }
     }
+}
+
+/// A panic elsewhere does not make these maps wrong.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The version of an object as a number; versions of one kind can be compared.
+fn version(object: &DynamicObject) -> Option<u64> {
+    object.metadata.resource_version.as_deref()?.parse().ok()
 }
 
 fn params() -> PostParams {
@@ -319,24 +354,29 @@ pub trait Look: Send + Sync + 'static {
 /// Serves a queue for ever. All objects are looked at again when the behaviour changes.
 pub fn serve<L: Look>(
     tasks: &mut JoinSet<()>,
-    shared: &Shared,
+    shared: &Arc<Shared>,
     controller: L,
     queue: Queue,
     receiver: UnboundedReceiver<ObjectRef<DynamicObject>>,
 ) {
     let config = Config::default().concurrency(shared.behaviour().concurrency);
     let store = queue.main.store.clone();
+    let watched = shared.clone();
     let looks = applier(
-        |object, controller: Arc<L>| {
+        move |object, controller: Arc<L>| {
+            let behind = watched.is_behind(&object);
             // A task of its own for each look: the applier polls all its futures whenever one of them moves. In a
             // set, because dropping that ends the task.
             let mut look = JoinSet::new();
-            look.spawn(async move { tokio::time::timeout(LOOK_TIMEOUT, controller.look(object)).await });
+            if !behind {
+                look.spawn(async move { tokio::time::timeout(LOOK_TIMEOUT, controller.look(object)).await });
+            }
             Box::pin(async move {
                 match look.join_next().await {
                     Some(Ok(Ok(looked))) => looked,
                     Some(Ok(Err(_))) => Err(Failed::TooLong),
-                    Some(Err(_)) | None => Err(Failed::Died),
+                    Some(Err(_)) => Err(Failed::Died),
+                    None => Ok(Action::await_change()),
                 }
             })
         },

@@ -70,6 +70,11 @@ impl Look for HttpSource {
 
         let seen_channel = self.channels.get(&namespace, &name);
         let seen_service = self.services.get(&namespace, &name);
+        let behind =
+            |child: &Option<Arc<DynamicObject>>| child.as_deref().is_some_and(|c| self.shared.is_behind(c));
+        if behind(&seen_channel) || behind(&seen_service) {
+            return until_changed;
+        }
         if named(&behaviour.lose_channel) && seen_service.is_some() {
             if let Some(channel) = seen_channel.filter(|channel| !going(channel)) {
                 self.shared.delete(&CHANNEL, &channel).await?;
