@@ -93,7 +93,7 @@ async fn a_journal_that_would_be_too_large_is_refused() {
 async fn large_objects_are_journalled_too() {
     let world = World::fixture(Behaviour::default()).await;
     for number in 0..2 {
-        world.config_map(&format!("large-{number}"), &json!({"fixture": "replace"}), &noise(450_000)).await;
+        world.config_map(&format!("large-{number}"), &json!({"fixture": "replace"}), &noise(600_000)).await;
     }
     world.run(&world.step(&[])).await.exits(0);
 }
