@@ -217,6 +217,14 @@ async fn an_object_in_the_way_skips_its_chain_and_the_others_go_on() {
     assert!(findings.to_string().contains("is another one"), "{findings}");
 }
 
+/// Trying again would not make it: that is not "the lock is lost".
+#[tokio::test]
+async fn a_home_that_does_not_exist_is_refused() {
+    let world = World::fixture(Behaviour::default()).await;
+    let run = world.run(&world.step(&["--home", "e2e-nowhere"])).await;
+    run.exits(3).says("e2e-nowhere").says("--home").changes_nothing();
+}
+
 #[tokio::test]
 async fn what_a_step_cannot_do_without_is_its_own_refusal() {
     let world = World::fixture(Behaviour::default()).await;
