@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+# What `make test` runs on a cluster; empty means all suites that tests/run knows.
+SUITES ?=
 
 # embedded: a real Kubernetes built from source, on this machine. kind: kind and Docker. existing: the current context.
 CLUSTER ?= embedded
@@ -61,8 +63,8 @@ test-unit: ## Tests that need no cluster: seconds after the build
 	cd tests/cluster/manage && go vet ./... && go test ./...
 
 .PHONY: test
-test: test-unit ## All tests: on a real API server, under real Helm, with the real image
-	@tests/run
+test: test-unit ## All tests: on a real API server, under real Helm, with the real image (SUITES="e2e crash" runs only those)
+	@tests/run $(SUITES)
 
 .PHONY: lint
 lint: ## Formatting, clippy, rustdoc, licences and sources of dependencies
