@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use standins::{
     Behaviour, Controller, Family, Standins, cluster, crds, fixtures, install_crds,
     kinds::{
-        APPLICATION, CHANNEL, DEPLOYMENT, EVENT_ACTIVATION, GADGET, HTTP_SOURCE, KNATIVE_SERVICE, Kind,
+        APPLICATION, CHANNEL, CRD, DEPLOYMENT, EVENT_ACTIVATION, GADGET, HTTP_SOURCE, KNATIVE_SERVICE, Kind,
         LEGACY_SUBSCRIPTION, REPLICA_SET, STATEFUL_SET, STATION, WIDGET,
     },
 };
@@ -172,7 +172,6 @@ impl World {
         for namespace in [home, place, SYSTEM] {
             api.ensure_namespace(namespace).await.unwrap();
         }
-        install_crds(&api.client(), family, crds::upstream(family).as_deref()).await.unwrap();
         areas
             .extend([DEPLOYMENT, STATEFUL_SET, REPLICA_SET].map(|kind| Area::within(resource(&kind), place)));
         for plural in ["pods", "configmaps"] {
@@ -183,6 +182,14 @@ impl World {
             swept.push(Area::within(Resource::core(plural), home).named("belay-"));
         }
         clear(&api, &swept, SOON).await.unwrap();
+        // A test that failed may have left a CRD on its way out; without objects it goes.
+        cluster::wait_until("no CRD is going", SOON, async || {
+            let all = api.list(&resource(&CRD), None, None).await?;
+            Ok(!all.iter().any(|crd| crd["metadata"].get("deletionTimestamp").is_some()))
+        })
+        .await
+        .unwrap();
+        install_crds(&api.client(), family, crds::upstream(family).as_deref()).await.unwrap();
         let world = Self {
             standins: Standins::start(&api.client(), behaviour),
             api,
@@ -318,6 +325,15 @@ impl World {
     pub async fn workload(&self, kind: &Kind, name: &str, replicas: u16) {
         self.create(&fixtures::workload(kind, name, self.place, replicas, fixtures::IMAGE)).await;
         self.until(kind, name, "has its pods", |live| live["status"]["replicas"] == replicas).await;
+    }
+
+    /// Takes an API away, with all its objects.
+    pub async fn remove_crd(&self, name: &str) {
+        let mut of_it = self.areas.clone();
+        of_it.retain(|area| area.kind.to_string() == name);
+        clear(&self.api, &of_it, SOON).await.unwrap();
+        self.api.delete(&resource(&CRD), None, name).await.unwrap();
+        cluster::wait_gone(&self.api.client(), &CRD, "", name, SOON).await.unwrap();
     }
 
     /// Somebody who says that pods of the place run.

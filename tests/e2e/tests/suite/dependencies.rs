@@ -2,22 +2,14 @@
 
 use std::time::Duration;
 
-use e2e::{
-    Told, World,
-    world::{SOON, resource},
-};
-use standins::{
-    Behaviour, Family, cluster, crds, install_crds,
-    kinds::{CRD, HTTP_SOURCE},
-};
+use e2e::{Told, World};
+use standins::{Behaviour, Family, crds, install_crds, kinds::HTTP_SOURCE};
 
 #[tokio::test]
 async fn a_crd_that_appears_while_the_step_waits_is_picked_up() {
     let world = World::mesh(Behaviour::default()).await;
     world.applications(&["commerce"]).await;
-    let name = "httpsources.sources.kyma-project.io";
-    world.api.delete(&resource(&CRD), None, name).await.unwrap();
-    cluster::wait_gone(&world.api.client(), &CRD, "", name, SOON).await.unwrap();
+    world.remove_crd("httpsources.sources.kyma-project.io").await;
     let run = world.start(&world.sources(&["--deadline", "60"]), vec![]).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let from = crds::upstream(Family::EventMesh);

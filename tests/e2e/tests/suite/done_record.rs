@@ -1,8 +1,8 @@
 //! Steps that cannot see in the cluster that they already ran write it down.
 
-use e2e::{Told, World, world::resource};
+use e2e::{Told, World};
 use harness::{At, Exit, Fault, Resource};
-use standins::{Behaviour, fixtures, kinds::CRD};
+use standins::{Behaviour, fixtures};
 
 const NOTED: &str = env!("CARGO_BIN_EXE_noted-step");
 
@@ -38,16 +38,7 @@ async fn what_a_run_did_before_it_died_is_on_record_when_the_next_one_has_finish
 #[tokio::test]
 async fn an_optional_api_that_is_missing_is_noted() {
     let world = World::fixture(Behaviour::default()).await;
-    world.api.delete(&resource(&CRD), None, "stations.fixture.belay.dev").await.unwrap();
-    standins::cluster::wait_gone(
-        &world.api.client(),
-        &CRD,
-        "",
-        "stations.fixture.belay.dev",
-        e2e::world::SOON,
-    )
-    .await
-    .unwrap();
+    world.remove_crd("stations.fixture.belay.dev").await;
     let run = world.run(&world.other_step(NOTED, &[])).await;
     run.exits(0).says("3 created");
     let findings = world.report("noted").await["findings"].to_string();

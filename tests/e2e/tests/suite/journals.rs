@@ -1,5 +1,7 @@
 //! Journals that cannot be used: refused, with what to do about it.
 
+use std::time::Duration;
+
 use e2e::{Told, World, told::is_move};
 use harness::{At, Exit, Fault, Resource};
 use k8s_openapi::ByteString;
@@ -83,7 +85,9 @@ async fn a_journal_that_would_be_too_large_is_refused() {
     for number in 0..17 {
         world.config_map(&format!("large-{number}"), &label, &noise(720_000)).await;
     }
-    let run = world.run(&world.step(&[])).await;
+    // Packing that much takes its time in a build that is not optimised.
+    let step = world.step(&["--deadline", "300"]).bound(Duration::from_secs(300));
+    let run = world.run(&step).await;
     run.exits(3).says("the journal of fixture is too large").says("--exclude").changes_nothing();
     assert_eq!(world.journal_status("fixture").await, "none");
 }

@@ -11,17 +11,12 @@ use e2e::{
 use harness::{At, Fault, Outcome, Resource};
 use serde_json::{Value, json};
 use standins::{
-    Behaviour, Family, cluster, crds,
-    kinds::{CRD, DEPLOYMENT, GADGET, HTTP_SOURCE, STATION},
+    Behaviour, Family, crds,
+    kinds::{DEPLOYMENT, GADGET, HTTP_SOURCE, STATION},
 };
 
 /// A step with two source APIs.
 const NOTED: &str = env!("CARGO_BIN_EXE_noted-step");
-
-async fn remove_crd(world: &World, name: &str) {
-    world.api.delete(&resource(&CRD), None, name).await.unwrap();
-    cluster::wait_gone(&world.api.client(), &CRD, "", name, Duration::from_secs(60)).await.unwrap();
-}
 
 /// Its refusals, one a line.
 fn refusals(outcome: &Outcome) -> Vec<&str> {
@@ -31,7 +26,7 @@ fn refusals(outcome: &Outcome) -> Vec<&str> {
 #[tokio::test]
 async fn without_the_source_api_there_is_nothing_to_migrate() {
     let world = World::mesh(Behaviour::default()).await;
-    remove_crd(&world, "applications.applicationconnector.kyma-project.io").await;
+    world.remove_crd("applications.applicationconnector.kyma-project.io").await;
     let run = world.run(&world.sources(&[])).await;
     run.exits(0).says("nothing to migrate: this cluster has none of applications.").changes_nothing();
 }
@@ -39,7 +34,7 @@ async fn without_the_source_api_there_is_nothing_to_migrate() {
 #[tokio::test]
 async fn without_the_source_api_no_step_has_anything_to_migrate() {
     let world = World::fixture(Behaviour::default()).await;
-    remove_crd(&world, "widgets.fixture.belay.dev").await;
+    world.remove_crd("widgets.fixture.belay.dev").await;
     world.run(&world.step(&[])).await.exits(0).says("nothing to migrate").changes_nothing();
 }
 
@@ -47,11 +42,11 @@ async fn without_the_source_api_no_step_has_anything_to_migrate() {
 #[tokio::test]
 async fn a_source_api_that_is_missing_beside_others_is_refused() {
     let world = World::fixture(Behaviour::default()).await;
-    remove_crd(&world, "gadgets.fixture.belay.dev").await;
+    world.remove_crd("gadgets.fixture.belay.dev").await;
     let run = world.run(&world.other_step(NOTED, &[])).await;
     run.exits(3).changes_nothing();
     run.says("the API gadgets.fixture.belay.dev is not served by this cluster, although other APIs");
-    remove_crd(&world, "widgets.fixture.belay.dev").await;
+    world.remove_crd("widgets.fixture.belay.dev").await;
     world.run(&world.other_step(NOTED, &[])).await.exits(0).says("nothing to migrate").changes_nothing();
 }
 
@@ -59,8 +54,8 @@ async fn a_source_api_that_is_missing_beside_others_is_refused() {
 async fn every_missing_target_api_is_named() {
     let world = World::mesh(Behaviour::default()).await;
     world.applications(&["commerce"]).await;
-    remove_crd(&world, "httpsources.sources.kyma-project.io").await;
-    remove_crd(&world, "channels.messaging.knative.dev").await;
+    world.remove_crd("httpsources.sources.kyma-project.io").await;
+    world.remove_crd("channels.messaging.knative.dev").await;
     let run = world.run(&world.sources(&["--deadline", "9"])).await;
     run.exits(3).says("waiting for httpsources").changes_nothing();
     assert_eq!(refusals(&run).len(), 2, "{}", run.stderr);

@@ -146,7 +146,7 @@ async fn an_api_server_that_is_killed_and_started_again_does_not_stop_a_run() {
     mark_available(&world.api.client(), SYSTEM, SOURCE_CONTROLLER).await.unwrap();
     many(&world, 30).await;
     let step =
-        world.sources(&["--deadline", "120"]).env("BELAY_CONCURRENCY", "2").bound(Duration::from_secs(150));
+        world.sources(&["--deadline", "300"]).env("BELAY_CONCURRENCY", "2").bound(Duration::from_secs(330));
     let run = world.start(&step, vec![]).await;
     run.proxy.when(crate::creates("app-7"), SOON).await.unwrap();
     manage(&cluster, "kill").await;
