@@ -369,7 +369,13 @@ impl<S: Step> Run<'_, S> {
             failed.extend(more);
         }
         if resumed && failed.is_empty() {
-            migration.actor.add_earlier(&*migration.actor.entries().await);
+            // What earlier attempts finished is this run's too: in the report, and in the done record.
+            let entries = migration.actor.entries().await;
+            migration.actor.add_earlier(&entries);
+            let earlier: HashSet<&ObjectRef> = entries.all().iter().map(|entry| &entry.chain).collect();
+            self.finished_subjects.extend(earlier.into_iter().cloned());
+            self.finished_subjects.sort();
+            self.finished_subjects.dedup();
         }
         self.outcomes = migration.actor.outcomes();
         if failed.is_empty() {
