@@ -1,7 +1,7 @@
 //! Carries out moves: chains side by side, the moves of a chain one after the other.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -18,17 +18,18 @@ use crate::{
     cluster::{Cluster, FIELD_MANAGER, Failure, Halt, Mode, Precondition, lock},
     journal::{Before, Entries, Entry, Ledger, PreImage, Trouble},
     object::{
-        FieldPath, Kind, ObjectRef, is_going, resource_version, shown_time, text, uid, without_server_fields,
+        Body, FieldPath, Kind, ObjectRef, is_going, kinds, resource_version, shown_time, text, uid,
+        without_server_fields,
     },
-    plan::{Action, Chain, Check, Field, Finding, Move, Owner, Progress, Removal, Test, Wait, shown},
-    watch::{Scope, View, Watches},
+    plan::{Action, Chain, Check, Closing, Field, Finding, Move, Owner, Progress, Removal, Wait, shown},
+    watch::{Everywhere, Scope, View, Watches},
 };
 
 /// The annotation on objects that a step made: `step/run`.
 pub const RUN_ANNOTATION: &str = "belay.dev/run";
 
 /// How often a changed object is read and decided on again before that counts as a failure.
-const CONFLICTS: u32 = 30;
+pub(crate) const CONFLICTS: u32 = 30;
 
 /// How long a wait goes on before the log says what it waits for.
 pub(crate) const SAY_AFTER: Duration = Duration::from_secs(5);
@@ -55,7 +56,12 @@ pub enum ChainEnd {
     /// It was left alone, and nothing of it was done.
     Skipped(Finding),
     /// It failed.
-    Failed(String),
+    Failed {
+        /// Why.
+        why: String,
+        /// Whether it could never have worked, as against a wait that took too long.
+        hopeless: bool,
+    },
     /// It was not begun or not finished because the step stops.
     Stopped,
     /// This run may not go on.
@@ -69,6 +75,8 @@ pub(crate) enum Broken {
     Call(Failure),
     /// A sentence.
     Because(String),
+    /// What was waited for can never hold.
+    Hopeless(String),
     /// Something is in the way that is not ours: leave the chain.
     InTheWay(Finding),
     /// Another chain failed.
@@ -91,35 +99,83 @@ impl From<Trouble> for Broken {
 }
 
 /// What a chain's own moves made of objects: a wait must not be content with what was there before.
+///
+/// Lists without room to spare, not maps: a chain has a handful of moves, and thousands of chains each have a trail.
 #[derive(Default)]
-pub(crate) struct Trail(BTreeMap<ObjectRef, (String, i64)>);
+pub(crate) struct Trail {
+    /// What the moves left behind.
+    left: Vec<(ObjectRef, Left)>,
+    /// When the first move on an object began.
+    began: Vec<(ObjectRef, Instant)>,
+}
+
+/// An object as a move left it.
+struct Left {
+    uid: String,
+    generation: i64,
+    /// Made by the move, not only changed by it.
+    made: bool,
+}
+
+impl Left {
+    /// Whether a watch has seen the change.
+    fn has_arrived(&self, seen: Option<&Value>) -> bool {
+        match seen {
+            Some(live) if uid(live) == self.uid => generation(live) >= self.generation,
+            // Of what was there before the move, another one, or none, can only be newer.
+            _ => !self.made,
+        }
+    }
+}
+
+fn generation(live: &Value) -> i64 {
+    live.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default()
+}
 
 impl Trail {
-    pub(crate) fn saw(&mut self, object: &ObjectRef, live: &Value) {
-        let generation = live.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
-        self.0.insert(object.clone(), (uid(live).to_owned(), generation));
+    /// A move made this object.
+    pub(crate) fn made(&mut self, object: &ObjectRef, live: &Value) {
+        self.leave(object, Left { uid: uid(live).to_owned(), generation: generation(live), made: true });
+    }
+
+    /// A move changed this object, or found it as wanted.
+    fn changed(&mut self, object: &ObjectRef, live: &Value) {
+        self.leave(object, Left { uid: uid(live).to_owned(), generation: generation(live), made: false });
+    }
+
+    fn leave(&mut self, object: &ObjectRef, left: Left) {
+        if let Some((_, before)) = self.left.iter_mut().find(|(known, _)| known == object) {
+            *before = left;
+            return;
+        }
+        self.left.reserve_exact(1);
+        self.left.push((object.clone(), left));
+    }
+
+    /// A move on this object begins.
+    fn begin(&mut self, object: &ObjectRef) {
+        if !self.began.iter().any(|(known, _)| known == object) {
+            self.began.reserve_exact(1);
+            self.began.push((object.clone(), Instant::now()));
+        }
     }
 
     fn uid_of(&self, object: &ObjectRef) -> Option<&str> {
-        self.0.get(object).map(|(uid, _)| uid.as_str())
+        self.left.iter().find(|(known, _)| known == object).map(|(_, left)| left.uid.as_str())
     }
 
     /// The first of our own changes that has not reached the watch yet.
     fn not_arrived(&self, scopes: &[Scope], view: &View<'_>) -> Option<&ObjectRef> {
-        self.0
+        self.left
             .iter()
             .filter(|(object, _)| {
                 scopes.iter().any(|scope| {
-                    scope.kind == object.kind && scope.name.as_ref().is_none_or(|name| *name == object.name)
+                    scope.kind == object.kind
+                        && scope.has(object.namespace.as_deref())
+                        && scope.name.as_ref().is_none_or(|name| *name == object.name)
                 })
             })
-            .find(|(object, (wanted, generation))| {
-                !view.get(object).is_some_and(|live| {
-                    uid(&live) == wanted
-                        && live.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default()
-                            >= *generation
-                })
-            })
+            .find(|(object, left)| !left.has_arrived(view.get(object).as_ref()))
             .map(|(object, _)| object)
     }
 }
@@ -135,19 +191,57 @@ pub struct Actor {
     waiting: Mutex<HashMap<ObjectRef, String>>,
     stop: watch::Sender<bool>,
     kinds: tokio::sync::Mutex<HashMap<(String, String), Option<Kind>>>,
+    /// Kinds, with the namespace, that this account may get or not.
+    readable: tokio::sync::Mutex<HashMap<(Kind, Option<String>), bool>>,
+    /// Fields that this process has set, by object.
+    set: Mutex<HashMap<ObjectRef, Vec<Field>>>,
+    /// The uids of what this process has brought back.
+    revived: Mutex<HashMap<ObjectRef, String>>,
+}
+
+/// When the failure of one chain stops the others at their next move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopAll {
+    /// Whenever one fails.
+    AtAnyFailure,
+    /// When one fails that could never have worked. Those that only take too long all do so: each shall be named.
+    WhenHopeless,
+    /// Never.
+    Never,
+}
+
+impl StopAll {
+    fn at(self, end: &ChainEnd) -> bool {
+        match self {
+            Self::AtAnyFailure => matches!(end, ChainEnd::Failed { .. }),
+            Self::WhenHopeless => matches!(end, ChainEnd::Failed { hopeless: true, .. }),
+            Self::Never => false,
+        }
+    }
+}
+
+/// How the chains of a phase are run.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// When all stop.
+    pub stop_all: StopAll,
+    /// Whether a chain that has not begun when the deadline has passed is not begun any more.
+    pub bound: bool,
 }
 
 impl Actor {
-    /// An actor for a run. `run` is the value of the run annotation.
+    /// An actor for a run. `run` is the value of the run annotation; kinds that may be watched `everywhere` share one
+    /// watch over all namespaces.
     #[must_use]
     pub fn new(
         cluster: Arc<Cluster>,
         ledger: Arc<tokio::sync::Mutex<Ledger>>,
         entries: Arc<Entries>,
         run: String,
+        everywhere: Everywhere,
     ) -> Self {
         Self {
-            watches: Watches::new(cluster.clone()),
+            watches: Watches::new(cluster.clone(), everywhere),
             cluster,
             ledger,
             entries: RwLock::new(entries),
@@ -156,6 +250,9 @@ impl Actor {
             waiting: Mutex::default(),
             stop: watch::Sender::new(false),
             kinds: tokio::sync::Mutex::default(),
+            readable: tokio::sync::Mutex::default(),
+            set: Mutex::default(),
+            revived: Mutex::default(),
         }
     }
 
@@ -176,9 +273,9 @@ impl Actor {
     }
 
     /// Adds what an earlier attempt of this run had done, as far as the journal tells: the report is about all of it.
-    pub fn add_earlier(&self, entries: &Entries) {
+    pub fn add_earlier<'a>(&self, entries: impl Iterator<Item = &'a Entry>) {
         let mut outcomes = lock(&self.outcomes);
-        for entry in entries.all() {
+        for entry in entries {
             let (object, what) = (entry.object.to_string(), past_tense(&entry.action));
             if !outcomes.iter().any(|known| known.object == object) {
                 let detail = "by an earlier attempt".to_owned();
@@ -221,32 +318,65 @@ impl Actor {
         self.stop.send_replace(false);
     }
 
-    /// Runs chains side by side. With `stop_all`, the first failure stops the others at their next move.
+    /// Runs chains side by side, and those that share a turn one after the other.
     pub async fn run_chains(
         &self,
-        chains: &[Chain],
-        stop_all: bool,
-        mut ended: impl FnMut(&Chain, &ChainEnd),
+        chains: &[&Chain],
+        manner: Manner,
+        ended: impl Fn(&Chain, &ChainEnd),
     ) -> Vec<(ObjectRef, ChainEnd)> {
-        let mut running: FuturesUnordered<_> =
-            chains.iter().map(|chain| async move { (chain, self.run_chain(chain).await) }).collect();
-        let mut ends = Vec::with_capacity(chains.len());
-        while let Some((chain, end)) = running.next().await {
-            if stop_all && matches!(end, ChainEnd::Failed(_)) {
-                self.stop.send_replace(true);
+        let mut groups: Vec<Vec<&Chain>> = Vec::with_capacity(chains.len());
+        let mut turns: HashMap<&str, usize> = HashMap::new();
+        for &chain in chains {
+            let group = match &chain.turn {
+                Some(turn) => *turns.entry(turn).or_insert(groups.len()),
+                None => groups.len(),
+            };
+            match groups.get_mut(group) {
+                Some(group) => group.push(chain),
+                None => groups.push(vec![chain]),
             }
-            ended(chain, &end);
-            ends.push((chain.subject.clone(), end));
+        }
+        let ended = &ended;
+        let one_after_the_other = |group: Vec<_>| async move {
+            // Room for the ends is made at the end: thousands of groups wait at the same time.
+            let mut ends = Vec::new();
+            for chain in group {
+                let end = self.run_chain(chain, manner.bound).await;
+                if manner.stop_all.at(&end) {
+                    self.stop.send_replace(true);
+                }
+                ended(chain, &end);
+                ends.push((chain.subject.clone(), end));
+            }
+            ends
+        };
+        let mut running: FuturesUnordered<_> = groups.into_iter().map(one_after_the_other).collect();
+        let mut ends = Vec::with_capacity(chains.len());
+        while let Some(more) = running.next().await {
+            ends.extend(more);
         }
         ends
     }
 
-    async fn run_chain(&self, chain: &Chain) -> ChainEnd {
+    async fn run_chain(&self, chain: &Chain, bound: bool) -> ChainEnd {
         let mut trail = Trail::default();
         let mut wrote = false;
         for step in &chain.moves {
-            if *self.stop.borrow() {
+            if step.writes() {
+                self.cluster.room().await;
+            }
+            // A wait looks once before it stops: what has failed already is worth its name in the verdict.
+            if step.writes() && *self.stop.borrow() {
                 return ChainEnd::Stopped;
+            }
+            if step.writes() && bound && !wrote && Instant::now() >= self.cluster.deadline() {
+                let why = format!("{}: the deadline has passed before it could be begun", chain.subject);
+                self.note(&chain.subject, "failed", why.clone());
+                return ChainEnd::Failed { why, hopeless: true };
+            }
+            if step.writes() {
+                trail.begin(&step.object);
             }
             match self.make(step, &mut trail).await {
                 Ok(()) => wrote |= step.writes(),
@@ -263,36 +393,52 @@ impl Actor {
                     return ChainEnd::Skipped(finding);
                 }
                 Err(broken) => {
+                    let hopeless = matches!(broken, Broken::Hopeless(_)) || step.writes();
                     let why = match step.action {
                         Action::Wait(_) => sentence(broken),
                         _ => format!("{} {}: {}", step.verb(), step.object, sentence(broken)),
                     };
                     self.note(&chain.subject, "failed", why.clone());
-                    return ChainEnd::Failed(why);
+                    return ChainEnd::Failed { why, hopeless };
                 }
             }
         }
-        ChainEnd::Done
+        match Box::pin(self.give_back_all(chain)).await {
+            Ok(()) => ChainEnd::Done,
+            Err(Broken::Call(Failure::Halted(halt))) => ChainEnd::Halted(halt),
+            Err(broken) => {
+                let why = format!("{}: {}", chain.subject, sentence(broken));
+                self.note(&chain.subject, "failed", why.clone());
+                ChainEnd::Failed { why, hopeless: true }
+            }
+        }
+    }
+
+    /// Gives back the fields of what a chain has recreated, at its end.
+    async fn give_back_all(&self, chain: &Chain) -> Result<(), Broken> {
+        for step in chain.moves.iter().filter(|step| matches!(step.action, Action::Recreate(_))) {
+            if let Some(image) = self.image_of(step).await {
+                self.give_back(&step.object, &image).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes one move; finds it made already where it is.
+    ///
+    /// Each kind of move is a future in a box of its own: thousands of chains wait at the same time, and none of them
+    /// should carry the room that the largest move would need.
     pub(crate) async fn make(&self, step: &Move, trail: &mut Trail) -> Result<(), Broken> {
         match &step.action {
             Action::Create { body, identity, owners } => {
-                self.create(&step.object, body, identity, owners, trail).await
+                Box::pin(self.create(&step.object, body, identity, owners, trail)).await
             }
-            Action::Delete(removal) => {
-                let image = self.image_of(step).await;
-                if self.delete(step, removal, image.as_ref()).await? {
-                    self.note(&step.object, past_tense(&step.action), "");
-                }
-                Ok(())
-            }
-            Action::Recreate(removal) => self.recreate(step, removal, trail).await,
+            Action::Delete(removal) => Box::pin(self.delete_known(step, removal)).await,
+            Action::Recreate(removal) => Box::pin(self.recreate(step, removal, trail)).await,
             Action::Patch { .. } | Action::Scale { .. } | Action::Advance { .. } => {
-                self.change(step, trail).await
+                Box::pin(self.change(step, trail)).await
             }
-            Action::Wait(wait) => self.wait(&step.object, wait, trail).await,
+            Action::Wait(wait) => Box::pin(self.wait(&step.object, wait, trail)).await,
         }
     }
 
@@ -303,12 +449,12 @@ impl Actor {
     async fn create(
         &self,
         object: &ObjectRef,
-        body: &Value,
+        body: &Body,
         identity: &[FieldPath],
         owners: &[Owner],
         trail: &mut Trail,
     ) -> Result<(), Broken> {
-        let mut full = body.clone();
+        let mut full = body.value();
         full["metadata"]["annotations"][RUN_ANNOTATION] = self.run.clone().into();
         for owner in owners {
             let reference = self.owner_reference(owner, trail).await?;
@@ -320,7 +466,7 @@ impl Actor {
         for _ in 0..CONFLICTS {
             match self.cluster.create(object, &full, Mode::Real).await {
                 Ok(live) => {
-                    trail.saw(object, &live);
+                    trail.made(object, &live);
                     self.note(object, "created", "");
                     return Ok(());
                 }
@@ -342,7 +488,7 @@ impl Actor {
                     ),
                 )));
             }
-            trail.saw(object, &live);
+            trail.made(object, &live);
             let ours = made_by(&live) == Some(&self.run);
             self.note(object, if ours { "created" } else { "was there already" }, "");
             return Ok(());
@@ -365,12 +511,20 @@ impl Actor {
         }))
     }
 
+    async fn delete_known(&self, step: &Move, removal: &Removal) -> Result<(), Broken> {
+        let image = self.image_of(step).await;
+        if self.delete(step, removal, image.as_ref()).await? {
+            self.note(&step.object, past_tense(&step.action), "");
+        }
+        Ok(())
+    }
+
     /// Deletes exactly the object that the journal knows. Returns whether it was there.
     async fn delete(&self, step: &Move, removal: &Removal, image: Option<&PreImage>) -> Result<bool, Broken> {
         let object = &step.object;
         let mut known = image.cloned();
-        let mut live = match step.live.as_deref() {
-            Some(live) => Some(live.clone()),
+        let mut live = match &step.live {
+            Some(live) => Some(live.value()),
             None => self.cluster.get(object).await?,
         };
         for _ in 0..CONFLICTS {
@@ -380,15 +534,17 @@ impl Actor {
                 return Ok(false);
             }
             if is_going(found) {
-                self.until_gone(object, uid(found), removal.within).await?;
+                let gone = uid(found).to_owned();
+                drop(live);
+                self.until_removed(object, &gone, removal).await?;
                 return Ok(true);
             }
             if let Some(image) = &mut known
-                && without_server_fields(found) != *image.object
+                && without_server_fields(found) != image.object.value()
             {
                 // Somebody changed it since it was journalled: what undo restores must be the newest.
                 *image = PreImage::of(found);
-                self.journal_again(step, Before::Object(image.clone())).await?;
+                Box::pin(self.journal_again(step, Before::Object(image.clone()))).await?;
             }
             let precondition = Precondition {
                 uid: uid(found).to_owned(),
@@ -398,7 +554,9 @@ impl Actor {
                 Ok(answer) => {
                     // A Status means that it is gone; the object itself means that finalizers hold it.
                     if text(&answer, "/kind") != Some("Status") {
-                        self.until_gone(object, uid(found), removal.within).await?;
+                        let gone = uid(found).to_owned();
+                        drop((live, answer));
+                        self.until_removed(object, &gone, removal).await?;
                     }
                     return Ok(true);
                 }
@@ -411,16 +569,59 @@ impl Actor {
         Err(Broken::Because("is changed all the time: it cannot be deleted as it was read".to_owned()))
     }
 
+    /// Waits until an object that is being deleted is gone, after taking off the finalizers that nobody serves any more.
+    pub(crate) async fn until_removed(
+        &self,
+        object: &ObjectRef,
+        gone: &str,
+        removal: &Removal,
+    ) -> Result<(), Broken> {
+        for _ in 0..CONFLICTS {
+            if removal.orphaned_finalizers.is_empty() {
+                break;
+            }
+            let Some(live) = self.cluster.get(object).await?.filter(|live| uid(live) == gone) else {
+                return Ok(());
+            };
+            let held = live.pointer("/metadata/finalizers").and_then(Value::as_array);
+            let orphaned = |name: &&Value| removal.orphaned_finalizers.iter().any(|orphan| *name == orphan);
+            if !held.is_some_and(|held| held.iter().any(|name| orphaned(&name))) {
+                break;
+            }
+            let served: Vec<&Value> = held.into_iter().flatten().filter(|name| !orphaned(name)).collect();
+            let patch = json!({
+                "metadata": {"resourceVersion": resource_version(&live), "finalizers": served},
+            });
+            match self.cluster.merge(object, &patch, Mode::Real).await {
+                Ok(_) => {
+                    self.note(object, "released", format!("from {}", removal.orphaned_finalizers.join(", ")));
+                    break;
+                }
+                Err(failure) if failure.is_not_found(&object.name) => return Ok(()),
+                Err(failure) if failure.is_conflict() => {}
+                Err(failure) => return Err(failure.into()),
+            }
+        }
+        self.until_gone_served(object, gone, removal.within, removal.served_by.as_ref()).await
+    }
+
     async fn recreate(&self, step: &Move, removal: &Removal, trail: &mut Trail) -> Result<(), Broken> {
         let object = &step.object;
         let Some(first) = self.image_of(step).await else {
             return Err(Broken::Because("is not in the journal".to_owned()));
         };
-        self.delete(step, removal, Some(&first)).await?;
+        let deleted = self.delete(step, removal, Some(&first)).await?;
+        self.cluster.room().await;
         // The delete may have journalled a newer pre-image.
         let image = self.image_of(step).await.unwrap_or(first);
-        let live = self.revive(object, &image, removal).await?;
-        trail.saw(object, &live);
+        // An earlier attempt may have made it and not come further.
+        let there =
+            if deleted { None } else { self.cluster.get(object).await?.filter(|live| !is_going(live)) };
+        let live = match there {
+            Some(live) => live,
+            None => self.revive(object, &image, removal).await?,
+        };
+        trail.made(object, &live);
         self.note(object, past_tense(&step.action), "");
         Ok(())
     }
@@ -432,12 +633,20 @@ impl Actor {
         image: &PreImage,
         removal: &Removal,
     ) -> Result<Value, Broken> {
-        let mut body = (*image.object).clone();
+        let mut body = image.object.value();
         removal.not_on_create.iter().for_each(|field| field.set(&mut body, None));
         self.refresh_owners(object, &mut body).await?;
+        for companion in &removal.companions {
+            if let Some(going) = self.cluster.get(companion).await?.filter(is_going) {
+                self.until_gone(companion, uid(&going), self.time_left()).await?;
+            }
+        }
         for _ in 0..CONFLICTS {
             match self.cluster.create(object, &body, Mode::Real).await {
-                Ok(live) => return Ok(live),
+                Ok(live) => {
+                    lock(&self.revived).insert(object.clone(), uid(&live).to_owned());
+                    return Ok(live);
+                }
                 Err(failure) if failure.is_already_exists() => {}
                 Err(failure) => return Err(failure.into()),
             }
@@ -452,6 +661,34 @@ impl Actor {
         Err(Broken::Because("comes and goes: something else makes and deletes it".to_owned()))
     }
 
+    /// Gives the fields of an object that was made from its pre-image back to those whose they were. Without that they
+    /// would be ours, and the next server-side apply of the chart that renders it would fail with a conflict.
+    ///
+    /// Only when it works again: its controller is at work on it until then, and may not expect to be disturbed.
+    pub(crate) async fn give_back(&self, object: &ObjectRef, image: &PreImage) -> Result<(), Broken> {
+        for _ in 0..CONFLICTS {
+            let Some(live) = self.cluster.get(object).await? else { return Ok(()) };
+            let Some(patch) = give_back_patch(&live, image) else { return Ok(()) };
+            match self.cluster.json_patch(object, &patch).await {
+                Ok(_) => return Ok(()),
+                Err(failure) if failure.is_conflict() || is_failed_test(&failure) => {}
+                Err(failure) if failure.is_not_found(&object.name) => return Ok(()),
+                Err(failure) => return Err(failure.into()),
+            }
+        }
+        Err(Broken::Because("is changed all the time: our mark could not be taken off its fields".to_owned()))
+    }
+
+    /// Whether this process brought this very object back.
+    pub(crate) fn has_revived(&self, object: &ObjectRef, live: &Value) -> bool {
+        lock(&self.revived).get(object).is_some_and(|revived| revived == uid(live))
+    }
+
+    /// Whether this process has set one of these fields of an object before.
+    pub(crate) fn has_set(&self, object: &ObjectRef, fields: &[Field]) -> bool {
+        lock(&self.set).get(object).is_some_and(|set| fields.iter().any(|field| set.contains(field)))
+    }
+
     /// Gives owner references the uids that their owners have now. One with a stale uid would be collected as
     /// garbage within seconds.
     async fn refresh_owners(&self, object: &ObjectRef, body: &mut Value) -> Result<(), Broken> {
@@ -459,22 +696,94 @@ impl Actor {
             return Ok(());
         };
         for owner in owners {
-            let (api_version, kind, name) =
-                (text(owner, "/apiVersion"), text(owner, "/kind"), text(owner, "/name"));
-            let (Some(api_version), Some(kind), Some(name)) = (api_version, kind, name) else { continue };
-            let gone = || {
-                Broken::Because(format!(
-                    "cannot be created again: its owner {kind}/{name} does not exist, and without it the object \
-                     would be collected as garbage"
-                ))
+            let Some(now) = self.owner_uid(object, owner).await? else {
+                return Err(Broken::Because(format!(
+                    "cannot be created again: its owner {}/{} does not exist, and without it the object would be \
+                     collected as garbage",
+                    text(owner, "/kind").unwrap_or_default(),
+                    text(owner, "/name").unwrap_or_default(),
+                )));
             };
-            let found = self.kind_of(api_version, kind).await?.ok_or_else(gone)?;
-            let namespace = object.namespace.clone().filter(|_| found.namespaced);
-            let reference = ObjectRef { kind: found, namespace, name: name.to_owned() };
-            let live = self.cluster.get(&reference).await?.filter(|live| !is_going(live)).ok_or_else(gone)?;
-            owner["uid"] = uid(&live).into();
+            owner["uid"] = now.into();
         }
         Ok(())
+    }
+
+    /// The uid that the owner in an owner reference has now; none if there is no such owner.
+    pub(crate) async fn owner_uid(
+        &self,
+        object: &ObjectRef,
+        reference: &Value,
+    ) -> Result<Option<String>, Failure> {
+        let (api_version, kind, name) =
+            (text(reference, "/apiVersion"), text(reference, "/kind"), text(reference, "/name"));
+        let (Some(api_version), Some(kind), Some(name)) = (api_version, kind, name) else { return Ok(None) };
+        let Some(kind) = self.kind_of(api_version, kind).await? else { return Ok(None) };
+        let namespace = object.namespace.clone().filter(|_| kind.namespaced);
+        let owner = ObjectRef { kind, namespace, name: name.to_owned() };
+        let live = self.cluster.get(&owner).await?.filter(|live| !is_going(live));
+        Ok(live.map(|live| uid(&live).to_owned()))
+    }
+
+    /// Why an object that has this owner could not be created again, if so.
+    pub(crate) async fn owner_trouble(
+        &self,
+        object: &ObjectRef,
+        reference: &Value,
+    ) -> Result<Option<String>, Failure> {
+        let name = format!(
+            "{}/{}",
+            text(reference, "/kind").unwrap_or_default(),
+            text(reference, "/name").unwrap_or_default()
+        );
+        let (api_version, kind) = (text(reference, "/apiVersion"), text(reference, "/kind"));
+        let kind = match (api_version, kind) {
+            (Some(api_version), Some(kind)) => self.kind_of(api_version, kind).await?,
+            _ => None,
+        };
+        // Asked first: without the right each answer would be awaited for as long as a 403 may pass.
+        if let Some(kind) = kind
+            && !self.may_get(&kind, object.namespace.as_deref()).await?
+        {
+            let resource = kind.resource();
+            return Ok(Some(format!(
+                "its owner {name} may not be read by this account: allow it to get {resource} (a step that has the \
+                 flag gets that right with --owner-kind {resource})"
+            )));
+        }
+        match self.owner_uid(object, reference).await {
+            Ok(Some(_)) => Ok(None),
+            Ok(None) => Ok(Some(format!("its owner {name} does not exist"))),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Whether this account may get objects of a kind in a namespace. Asked once for all of them.
+    async fn may_get(&self, kind: &Kind, namespace: Option<&str>) -> Result<bool, Failure> {
+        let namespace = namespace.filter(|_| kind.namespaced);
+        let key = (kind.clone(), namespace.map(str::to_owned));
+        let mut known = self.readable.lock().await;
+        if let Some(&may) = known.get(&key) {
+            return Ok(may);
+        }
+        let mut may = crate::preflight::may_get(&self.cluster, kind, namespace, None).await?;
+        if !may {
+            // Helm re-creates RBAC under a running pod.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            may = crate::preflight::may_get(&self.cluster, kind, namespace, None).await?;
+        }
+        known.insert(key, may);
+        Ok(may)
+    }
+
+    /// Whether the namespace of an object is gone or going, as far as this account may know.
+    pub(crate) async fn namespace_is_gone(&self, object: &ObjectRef) -> Result<bool, Failure> {
+        let Some(name) = object.namespace.as_deref() else { return Ok(false) };
+        if !crate::preflight::may_get(&self.cluster, &kinds::NAMESPACE, None, Some(name)).await? {
+            return Ok(false);
+        }
+        let found = self.cluster.get(&kinds::NAMESPACE.cluster_object(name)).await?;
+        Ok(found.is_none_or(|namespace| is_going(&namespace)))
     }
 
     /// Finds the resource of a kind: owner references name kinds, URLs name resources.
@@ -493,17 +802,15 @@ impl Actor {
     async fn change(&self, step: &Move, trail: &mut Trail) -> Result<(), Broken> {
         let object = &step.object;
         let wanted = step.action.fields();
-        let mut live = match step.live.as_deref() {
-            Some(live) => live.clone(),
+        let mut live = match &step.live {
+            Some(live) => live.value(),
             None => self.must_exist(object).await?,
         };
-        // Where the plan's view is not used, the journal's old values must be compared with what is there now.
-        let mut as_planned = step.live.is_some();
         for _ in 0..CONFLICTS {
             let as_wanted = wanted.iter().all(|field| field.path.get(&live) == field.value.as_ref());
             if as_wanted {
                 let live = self.disown(object, live).await?;
-                trail.saw(object, &live);
+                trail.changed(object, &live);
                 return Ok(());
             }
             if let Action::Advance { path, from, to } = &step.action {
@@ -515,14 +822,13 @@ impl Actor {
                     )));
                 }
             }
-            if !as_planned {
-                self.journal_changed_fields(step, &wanted, &live).await?;
-            }
-            as_planned = false;
+            // The entry may be of an earlier attempt, and somebody may have changed the fields since.
+            self.journal_changed_fields(step, &wanted, &live).await?;
             match self.swap(object, &step.action, &wanted, &live, Mode::Real).await {
                 Ok(after) => {
                     let after = self.disown(object, after).await?;
-                    trail.saw(object, &after);
+                    trail.changed(object, &after);
+                    lock(&self.set).entry(object.clone()).or_default().extend(wanted.iter().cloned());
                     self.note(object, past_tense(&step.action), describe(&wanted, &live));
                     return Ok(());
                 }
@@ -590,14 +896,13 @@ impl Actor {
         wanted: &[Field],
         live: &Value,
     ) -> Result<(), Broken> {
-        let now: Vec<Field> = wanted
-            .iter()
-            .map(|field| Field { path: field.path.clone(), value: field.path.get(live).cloned() })
-            .collect();
         let entries = self.entries().await;
-        let known = entries.find(step).map(|entry| &entry.before);
-        if !matches!(known, Some(Before::Fields(old)) if *old == now) {
-            self.journal_again(step, Before::Fields(now)).await?;
+        let Some(Before::Fields(known)) = entries.find(step).map(|entry| &entry.before) else {
+            return Ok(());
+        };
+        let now = old_values(wanted, known, live);
+        if *known != now {
+            Box::pin(self.journal_again(step, Before::Fields(now))).await?;
         }
         Ok(())
     }
@@ -609,9 +914,7 @@ impl Actor {
         let Some(old) = entries.find(step) else { return Ok(()) };
         let entry = Entry { before, ..old.clone() };
         ledger.append(std::slice::from_ref(&entry)).await?;
-        let mut all = entries.all().to_vec();
-        all.push(entry);
-        *entries = Arc::new(Entries::new(all));
+        Arc::make_mut(&mut entries).extend([entry]);
         Ok(())
     }
 
@@ -627,18 +930,18 @@ impl Actor {
         gone: &str,
         within: Duration,
     ) -> Result<(), Broken> {
-        let gone = gone.to_owned();
-        let watched = object.clone();
-        let check = move |view: &View<'_>| match view.get(&watched) {
-            Some(live) if uid(&live) == gone => Test::Gone.ask(Some(&live)),
-            _ => Progress::Done,
-        };
-        let wait = Wait {
-            what: format!("{object} gone"),
-            scopes: vec![Scope::of(object)],
-            within,
-            check: Check::Code(Arc::new(check)),
-        };
+        self.until_gone_served(object, gone, within, None).await
+    }
+
+    /// The same; what holds the object is served by a Deployment, whose state belongs into the sentence.
+    async fn until_gone_served(
+        &self,
+        object: &ObjectRef,
+        gone: &str,
+        within: Duration,
+        served_by: Option<&ObjectRef>,
+    ) -> Result<(), Broken> {
+        let wait = Wait::gone(object, gone, within, served_by);
         self.wait(object, &wait, &Trail::default()).await
     }
 
@@ -652,7 +955,7 @@ impl Actor {
         let _said = Said { actor: self, object };
         loop {
             let progress = waiter
-                .look(|view| match trail.not_arrived(&wait.scopes, view) {
+                .look(&trail.began, |view| match trail.not_arrived(&wait.scopes, view) {
                     Some(object) => Progress::Pending(format!("the change of {object} is not seen yet")),
                     None => match &wait.check {
                         Check::Object(test) => test.ask(view.get(object).as_ref()),
@@ -663,8 +966,12 @@ impl Actor {
             let mut again = until;
             let last = match progress {
                 Progress::Done => return Ok(()),
+                Progress::DoneWith(line) => {
+                    self.note(object, "noted", line);
+                    return Ok(());
+                }
                 Progress::Failed(why) => {
-                    return Err(Broken::Because(format!("waiting for {}: {why}", wait.what)));
+                    return Err(Broken::Hopeless(format!("waiting for {}: {why}", wait.what)));
                 }
                 Progress::Pending(what) => {
                     suspect = None;
@@ -676,7 +983,7 @@ impl Actor {
                         _ => Instant::now(),
                     };
                     if since.elapsed() >= after {
-                        return Err(Broken::Because(format!("waiting for {}: {what}", wait.what)));
+                        return Err(Broken::Hopeless(format!("waiting for {}: {what}", wait.what)));
                     }
                     again = again.min(since + after);
                     suspect = Some((what.clone(), since));
@@ -700,6 +1007,25 @@ impl Actor {
                 () = tokio::time::sleep_until(again) => {}
                 halt = self.cluster.wait_halted() => return Err(Broken::Call(Failure::Halted(halt))),
                 changed = stop.wait_for(|stop| *stop) => if changed.is_ok() { return Err(Broken::Stopped) },
+            }
+        }
+    }
+}
+
+impl Actor {
+    /// The lines that a plan wants said at the end, from what its scopes show now.
+    pub(crate) async fn closing_lines(&self, closing: &Closing) -> Vec<String> {
+        let waiter = self.watches.waiter(&closing.scopes);
+        let until = Instant::now() + SAY_AFTER;
+        loop {
+            match waiter.look(&[], |view| (closing.lines)(view)) {
+                Ok(lines) => return lines,
+                Err(why) if Instant::now() >= until => return vec![format!("not known: {why}")],
+                Err(_) => {}
+            }
+            tokio::select! {
+                () = waiter.changed() => {}
+                () = tokio::time::sleep_until(until) => {}
             }
         }
     }
@@ -731,7 +1057,7 @@ pub(crate) fn sentence(broken: Broken) -> String {
             format!("the API server refused the {verb}: {answer}")
         }
         Broken::Call(failure) => failure.to_string(),
-        Broken::Because(why) => why,
+        Broken::Because(why) | Broken::Hopeless(why) => why,
         Broken::InTheWay(finding) => finding.message,
         Broken::Stopped => "stopped".to_owned(),
     }
@@ -740,7 +1066,11 @@ pub(crate) fn sentence(broken: Broken) -> String {
 /// Whether a move is already made, as far as the plan's snapshot tells. Waits never are: they cost no write.
 #[must_use]
 pub fn is_made(step: &Move, entries: &Entries) -> bool {
-    let live = step.live.as_deref();
+    if matches!(step.action, Action::Create { .. } | Action::Wait(_)) {
+        return false;
+    }
+    let live = step.live.as_ref().map(Body::value);
+    let live = live.as_ref();
     match &step.action {
         Action::Create { .. } | Action::Wait(_) => false,
         Action::Delete(_) => match (live, entries.find(step).and_then(Entry::pre_image)) {
@@ -749,7 +1079,9 @@ pub fn is_made(step: &Move, entries: &Entries) -> bool {
             (Some(_), None) => false,
         },
         Action::Recreate(_) => match (live, entries.find(step).and_then(Entry::pre_image)) {
-            (Some(live), Some(image)) => uid(live) != image.uid && !is_going(live),
+            (Some(live), Some(image)) => {
+                uid(live) != image.uid && !is_going(live) && give_back_patch(live, image).is_none()
+            }
             _ => false,
         },
         Action::Patch { .. } | Action::Scale { .. } | Action::Advance { .. } => live.is_some_and(|live| {
@@ -775,9 +1107,32 @@ pub(crate) fn merge_patch(wanted: &[Field], live: &Value) -> Value {
             }
             at = &mut at[key];
         }
-        *at = value.cloned().unwrap_or(Value::Null);
+        *at = value.map_or(Value::Null, |value| replacing(field.path.mergeable(live).1, value));
     }
     patch
+}
+
+/// What a merge patch must say for a value to become this one: a map is merged, so what it shall not have any more is
+/// named with null.
+fn replacing(live: Option<&Value>, wanted: &Value) -> Value {
+    let (Some(Value::Object(live)), Value::Object(map)) = (live, wanted) else { return wanted.clone() };
+    let gone = live.keys().filter(|key| !map.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let there = map.iter().map(|(key, value)| (key.clone(), replacing(live.get(key), value)));
+    Value::Object(gone.chain(there).collect())
+}
+
+/// The values that undo must put back: those that are there now, but where a field has the wanted value already the one
+/// that was known, since it was ourselves who set it.
+fn old_values(wanted: &[Field], known: &[Field], live: &Value) -> Vec<Field> {
+    let old = |field: &Field| {
+        let now = field.path.get(live);
+        let known = known.iter().find(|known| known.path == field.path);
+        match known {
+            Some(known) if now == field.value.as_ref() => known.clone(),
+            _ => Field { path: field.path.clone(), value: now.cloned() },
+        }
+    };
+    wanted.iter().map(old).collect()
 }
 
 /// A JSON patch that takes our entry out of managedFields, if there is one.
@@ -787,10 +1142,42 @@ fn disown_patch(live: &Value) -> Option<Value> {
     if made_by(live).is_some() {
         return None;
     }
-    let index = managers.iter().position(|entry| text(entry, "/manager") == Some(FIELD_MANAGER))?;
+    let index = managers.iter().position(is_ours)?;
     Some(json!([
         {"op": "test", "path": format!("/metadata/managedFields/{index}/manager"), "value": FIELD_MANAGER},
         {"op": "remove", "path": format!("/metadata/managedFields/{index}")},
+    ]))
+}
+
+fn is_ours(entry: &Value) -> bool {
+    text(entry, "/manager") == Some(FIELD_MANAGER)
+}
+
+/// A JSON patch that replaces our entry in managedFields by those that were there before, if there is ours.
+///
+/// To take ours out is not enough: where nobody owns anything, the server lets what is there be owned by a manager of
+/// its own at the next apply, and that conflicts too.
+fn give_back_patch(live: &Value, image: &PreImage) -> Option<Value> {
+    let now = live.pointer("/metadata/managedFields")?.as_array()?;
+    // What the step itself had made before it took it away stays ours.
+    if made_by(live).is_some() || !now.iter().any(is_ours) {
+        return None;
+    }
+    let who = |entry: &Value| ["manager", "operation", "subresource"].map(|key| entry.get(key).cloned());
+    let before = image.managed.as_ref().map(Body::value)?;
+    let mut managed: Vec<Value> =
+        before.as_array()?.iter().filter(|entry| !is_ours(entry)).cloned().collect();
+    if managed.is_empty() {
+        return None;
+    }
+    for entry in now.iter().filter(|entry| !is_ours(entry)) {
+        if !managed.iter().any(|known| who(known) == who(entry)) {
+            managed.push(entry.clone());
+        }
+    }
+    Some(json!([
+        {"op": "test", "path": "/metadata/resourceVersion", "value": resource_version(live)},
+        {"op": "replace", "path": "/metadata/managedFields", "value": managed},
     ]))
 }
 
@@ -824,7 +1211,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{object::kinds, plan::Item};
+    use crate::plan::Item;
 
     fn label(key: &str, value: Option<&str>) -> Field {
         Field { path: FieldPath::of(["metadata", "labels", key]), value: value.map(Into::into) }
@@ -842,16 +1229,48 @@ mod tests {
 
     #[test]
     fn a_patch_counts_as_made_only_when_our_mark_is_off_too() {
-        let live = |managers: Value| {
-            Arc::new(json!({"metadata": {"labels": {"a": "1"}, "managedFields": managers}}))
-        };
-        let step = |live| {
-            let item = Item { object: kinds::CONFIG_MAP.object("ns", "a"), live: Some(live), before: None };
+        let live = |managers: Value| json!({"metadata": {"labels": {"a": "1"}, "managedFields": managers}});
+        let step = |live: Value| {
+            let item = Item::new(kinds::CONFIG_MAP.object("ns", "a"), Some(&live), None);
             Move::patch(&item, vec![label("a", Some("1"))])
         };
         let none = Entries::default();
         assert!(is_made(&step(live(json!([{"manager": "helm"}]))), &none));
         assert!(!is_made(&step(live(json!([{"manager": "helm"}, {"manager": "belay"}]))), &none));
+    }
+
+    #[test]
+    fn undo_puts_back_what_was_there_last_but_never_what_we_set_ourselves() {
+        let field = |key: &str, value: &str| label(key, Some(value));
+        let wanted = [field("a", "new"), field("b", "new")];
+        let known = [field("a", "old"), field("b", "old")];
+        let live = |a: &str, b: &str| json!({"metadata": {"labels": {"a": a, "b": b}}});
+        assert_eq!(old_values(&wanted, &known, &live("old", "old")), known);
+        let changed = old_values(&wanted, &known, &live("somebody's", "old"));
+        assert_eq!(changed, [field("a", "somebody's"), field("b", "old")]);
+        let half_reverted = old_values(&wanted, &known, &live("old", "new"));
+        assert_eq!(half_reverted, known);
+    }
+
+    #[test]
+    fn a_revived_object_gets_the_owners_of_its_fields_back() {
+        let live = json!({"metadata": {"resourceVersion": "7", "managedFields": [
+            {"manager": "belay", "operation": "Update"},
+            {"manager": "controller", "operation": "Update", "subresource": "status"},
+        ]}});
+        let helm = json!({"manager": "helm", "operation": "Apply"});
+        let image = |managers: Value| PreImage::of(&json!({"metadata": {"managedFields": managers}}));
+        let patch = give_back_patch(&live, &image(json!([helm]))).unwrap();
+        let managers: Vec<&str> = patch[1]["value"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|entry| text(entry, "/manager"))
+            .collect();
+        assert_eq!(managers, ["helm", "controller"]);
+        assert!(give_back_patch(&live, &image(json!([]))).is_none(), "nobody to give it to");
+        let given = json!({"metadata": {"managedFields": [helm]}});
+        assert!(give_back_patch(&given, &image(json!([helm]))).is_none());
     }
 
     /// What a server does with a merge patch.
@@ -877,9 +1296,14 @@ mod tests {
             "[ab]".prop_map(|key| FieldPath::of(["metadata".to_owned(), "labels".to_owned(), key])),
             "[ab]".prop_map(|key| FieldPath::of(["spec".to_owned(), key])),
             "[ab]".prop_map(|name| FieldPath::dotted("spec.parts").item("name", name).key("count")),
+            Just(FieldPath::dotted("spec.map")),
         ];
-        (path, proptest::option::of(0..3i64))
-            .prop_map(|(path, value)| Field { path, value: value.map(Into::into) })
+        let value = prop_oneof![
+            (0..3i64).prop_map(Value::from),
+            proptest::collection::btree_map("[xyz]", 0..3i64, 0..3).prop_map(|map| json!(map)),
+            proptest::collection::btree_map("[xyz]", 0..3i64, 0..3).prop_map(|map| json!({"in": map})),
+        ];
+        (path, proptest::option::of(value)).prop_map(|(path, value)| Field { path, value })
     }
 
     proptest! {
@@ -895,7 +1319,9 @@ mod tests {
             prop_assume!(paths.len() == wanted.len());
             let start = json!({
                 "metadata": {"resourceVersion": "1", "labels": {"a": 1}},
-                "spec": {"a": 2, "parts": [{"name": "a", "count": count}]},
+                "spec": {
+                    "a": 2, "parts": [{"name": "a", "count": count}], "map": {"x": count, "in": {"x": 1, "y": 2}},
+                },
             });
             let mut live = start.clone();
             let old: Vec<Field> = wanted

@@ -25,7 +25,7 @@ pub struct Common {
     #[arg(long, env = "BELAY_DRY_RUN")]
     pub dry_run: bool,
     /// How --dry-run shows the plan.
-    #[arg(long, short, value_enum, default_value = "text", value_name = "FORMAT")]
+    #[arg(long, short, env = "BELAY_OUTPUT", value_enum, default_value = "text", value_name = "FORMAT")]
     pub output: Output,
     /// Time for going forward, from the Job's start [default: the step's own].
     #[arg(long, env = "BELAY_DEADLINE", value_parser = duration, value_name = "TIME")]
@@ -51,14 +51,14 @@ pub struct Common {
     #[arg(long, env = "BELAY_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORMAT")]
     pub log_format: LogFormat,
     /// Print the rights that the step needs and exit.
-    #[arg(long)]
+    #[arg(long, env = "BELAY_PRINT_RBAC")]
     pub print_rbac: bool,
 }
 
 /// Flags that say which cluster.
 #[derive(Args, Clone, Debug, Default)]
 pub struct AccessArgs {
-    /// Kubeconfig file [default: the pod's own account, else KUBECONFIG, else ~/.kube/config]
+    /// Kubeconfig file [default: KUBECONFIG if it is set, else the pod's own account, else ~/.kube/config]
     #[arg(long, env = "BELAY_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Context in the kubeconfig.
@@ -118,6 +118,9 @@ impl Common {
     }
 }
 
+/// No step needs as long, and a clock cannot count to any number.
+const DAYS_AT_MOST: u64 = 7;
+
 /// Parses `90`, `90s`, `3m` or `1h`; a bare number is seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (digits, factor) = match text.as_bytes().last() {
@@ -126,12 +129,24 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         Some(b'h') => (&text[..text.len() - 1], 3600),
         _ => (text, 1),
     };
-    digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(factor))
-        .map(Duration::from_secs)
-        .ok_or_else(|| format!("'{text}' is not a time: write 90, 90s, 3m or 1h"))
+    let seconds = match digits.parse::<u64>() {
+        Ok(number) => number.saturating_mul(factor),
+        Err(_) => return Err(format!("'{text}' is not a time: write 90, 90s, 3m or 1h")),
+    };
+    if seconds > DAYS_AT_MOST * 24 * 3600 {
+        return Err(format!("'{text}' is longer than {DAYS_AT_MOST} days"));
+    }
+    Ok(Duration::from_secs(seconds))
+}
+
+/// Parses `NAMESPACE/NAME`.
+pub fn namespaced_name(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err(format!("'{text}' does not name an object in a namespace: write NAMESPACE/NAME")),
+    }
 }
 
 fn object_name(text: &str) -> Result<String, String> {
@@ -151,7 +166,28 @@ mod tests {
     fn times_are_seconds_unless_they_say_otherwise() {
         assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("3m"), Ok(Duration::from_secs(180)));
+        assert_eq!(duration("168h"), Ok(Duration::from_secs(7 * 24 * 3600)));
+        assert!(duration("169h").is_err() && duration("9999999999999999h").is_err());
         assert!(duration("soon").is_err() && duration("").is_err() && duration("-1").is_err());
+    }
+
+    #[test]
+    fn every_flag_is_also_an_environment_variable() {
+        let command = Common::augment_args(clap::Command::new("step"));
+        let flags: Vec<_> = command.get_arguments().filter(|arg| arg.get_long().is_some()).collect();
+        assert!(flags.len() > 10);
+        for flag in flags {
+            let variable = format!("BELAY_{}", flag.get_id().as_str().to_uppercase());
+            assert_eq!(flag.get_env().and_then(|env| env.to_str()), Some(variable.as_str()));
+        }
+    }
+
+    #[test]
+    fn a_namespaced_name_has_two_parts() {
+        assert_eq!(namespaced_name("a/b"), Ok(("a".to_owned(), "b".to_owned())));
+        for wrong in ["a", "/b", "a/", "a/b/c", ""] {
+            assert!(namespaced_name(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -3,10 +3,10 @@
 
 use std::{
     fmt::Write as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -21,7 +21,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{Notify, Semaphore, SemaphorePermit, watch},
     time::Instant,
 };
 
@@ -41,8 +41,18 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// its own RBAC cache is filled. Both pass well within this time.
 const FORBIDDEN_MAY_PASS: Duration = Duration::from_secs(15);
 
-/// The page size of every list; also client-go's.
-const PAGE: usize = 500;
+/// How long a create may be answered with a conflict.
+const CONFLICT_MAY_PASS: Duration = Duration::from_secs(15);
+
+/// What the admission of quotas says.
+const EXCEEDED_QUOTA: &str = "exceeded quota";
+
+/// How many objects are listed at a time. Several lists may be under way, and a page is parsed as a whole, which takes ten
+/// times its size: of 500 objects several megabytes.
+pub(crate) const PAGE: u32 = 200;
+
+/// How often a list that expired is begun anew. One that can't be read in this many times never can.
+const LISTS_BEGUN_ANEW: usize = 5;
 
 /// The name under which our writes stand in managedFields.
 pub const FIELD_MANAGER: &str = "belay";
@@ -98,6 +108,8 @@ pub struct Answer {
     pub message: String,
     /// The object that the answer is about; empty when the answer is about the API itself.
     pub about: String,
+    /// That object is a namespace.
+    pub about_namespace: bool,
     /// The namespace is being deleted: nothing can be made in it any more.
     pub namespace_terminating: bool,
     /// After how long the server wants to be asked again.
@@ -115,6 +127,7 @@ impl std::fmt::Display for Answer {
 enum Verdict {
     Retry,
     RetryForAWhile,
+    Quota,
     Unauthorized,
     Permanent,
 }
@@ -124,6 +137,7 @@ impl Answer {
         match self.code {
             401 => Verdict::Unauthorized,
             403 if self.namespace_terminating => Verdict::Permanent,
+            403 if self.message.contains(EXCEEDED_QUOTA) => Verdict::Quota,
             403 => Verdict::RetryForAWhile,
             408 | 429 | 500 | 502 | 503 | 504 => Verdict::Retry,
             _ => Verdict::Permanent,
@@ -146,6 +160,7 @@ impl Answer {
             reason: text("/reason"),
             message: text("/message"),
             about: text("/details/name"),
+            about_namespace: text("/details/kind") == "namespaces",
             namespace_terminating: causes.is_some_and(|causes| {
                 causes.iter().any(|cause| cause.get("reason") == Some(&json!("NamespaceTerminating")))
             }),
@@ -180,10 +195,14 @@ impl Failure {
         self.answer().is_some_and(|answer| answer.code == 404 && answer.about == name)
     }
 
-    /// The resource itself is not served.
+    /// The resource itself is not served. Only the API server's own words count: a 404 of something in between says
+    /// nothing about the cluster.
     #[must_use]
     pub fn is_not_served(&self) -> bool {
-        self.answer().is_some_and(|answer| answer.code == 404 && answer.about.is_empty())
+        self.answer().is_some_and(|answer| {
+            let in_its_words = answer.reason == "NotFound" || answer.message == "404 page not found";
+            answer.code == 404 && answer.about.is_empty() && in_its_words
+        })
     }
 
     /// A list took longer than the server keeps old versions.
@@ -191,16 +210,24 @@ impl Failure {
         self.answer().is_some_and(|answer| answer.code == 410)
     }
 
-    /// The namespace is being deleted.
+    /// The namespace is being deleted, or is gone: a create in it is answered with a 404 that names the namespace.
     #[must_use]
     pub fn namespace_is_going(&self) -> bool {
-        self.answer().is_some_and(|answer| answer.namespace_terminating)
+        let Self::Refused { call, answer } = self else { return false };
+        let gone = answer.code == 404 && answer.about_namespace && call.starts_with("POST ");
+        answer.namespace_terminating || gone
+    }
+
+    /// We may not.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        self.answer().is_some_and(|answer| answer.code == 403)
     }
 
     /// A quota stands in the way.
     #[must_use]
     pub fn is_quota(&self) -> bool {
-        self.answer().is_some_and(|answer| answer.code == 403 && answer.message.contains("exceeded quota"))
+        self.answer().is_some_and(|answer| answer.code == 403 && answer.message.contains(EXCEEDED_QUOTA))
     }
 }
 
@@ -214,24 +241,40 @@ pub struct Access {
 }
 
 impl Access {
-    /// Finds the configuration: what was named, else the pod's own, else the person's kubeconfig.
+    /// Finds the configuration: what was named, else KUBECONFIG, else the pod's own, else the person's kubeconfig.
     async fn config(&self) -> anyhow::Result<Config> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        if let Some(path) = &self.kubeconfig {
-            let file = Kubeconfig::read_from(path)
-                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
-            return Config::from_custom_kubeconfig(file, &options)
-                .await
-                .with_context(|| format!("the kubeconfig {} does not describe a cluster", path.display()));
-        }
-        if self.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-            return Config::incluster().context(
+        let set = |key| std::env::var_os(key).is_some_and(|value| !value.is_empty());
+        match self.way(set("KUBECONFIG"), set("KUBERNETES_SERVICE_HOST")) {
+            Way::File(path) => {
+                let file = Kubeconfig::read_from(path)
+                    .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
+                Config::from_custom_kubeconfig(file, &options)
+                    .await
+                    .with_context(|| format!("the kubeconfig {} does not describe a cluster", path.display()))
+            }
+            Way::Pod => Config::incluster().context(
                 "in a pod, but without a usable service account token: is automountServiceAccountToken off?",
-            );
+            ),
+            Way::Variable => Config::from_kubeconfig(&options)
+                .await
+                .context("KUBECONFIG is set, but what it names does not describe a cluster"),
+            Way::Default => Config::from_kubeconfig(&options).await.context(
+                "no cluster: give --kubeconfig, set KUBECONFIG, or run in a pod with a service account",
+            ),
         }
-        Config::from_kubeconfig(&options)
-            .await
-            .context("no cluster: give --kubeconfig, set KUBECONFIG, or run in a pod with a service account")
+    }
+
+    /// What a person says counts more than where the program happens to run: in a pod too, as in a debug container, a
+    /// kubeconfig that somebody set is meant.
+    fn way(&self, variable: bool, in_a_pod: bool) -> Way<'_> {
+        match &self.kubeconfig {
+            Some(path) => Way::File(path),
+            None if variable => Way::Variable,
+            // A context can only be one of a kubeconfig.
+            None if in_a_pod && self.context.is_none() => Way::Pod,
+            None => Way::Default,
+        }
     }
 
     /// A client for the cluster.
@@ -244,6 +287,19 @@ impl Access {
     }
 }
 
+/// Where the configuration comes from.
+#[derive(Debug, PartialEq, Eq)]
+enum Way<'a> {
+    /// The file that a flag names.
+    File(&'a Path),
+    /// What KUBECONFIG names.
+    Variable,
+    /// The pod's own account.
+    Pod,
+    /// `~/.kube/config`.
+    Default,
+}
+
 /// Whether calls may be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Gate {
@@ -251,6 +307,16 @@ enum Gate {
     /// The lock could not be renewed for a while: no writes until it is sure again whose it is.
     Paused,
     Shut(Halt),
+}
+
+impl Gate {
+    fn lets(&self, call: &Call<'_>) -> bool {
+        match self {
+            Self::Open => true,
+            Self::Paused => !call.writes(),
+            Self::Shut(_) => false,
+        }
+    }
 }
 
 /// Which object a delete means: the one just read, and no other of the same name.
@@ -271,12 +337,35 @@ pub enum Mode {
     DryRun,
 }
 
+/// A call that waits for a slot, however its wait ends.
+struct Queued<'a>(&'a Cluster);
+
+impl<'a> Queued<'a> {
+    fn new(cluster: &'a Cluster) -> Self {
+        cluster.queued.fetch_add(1, Ordering::Relaxed);
+        Self(cluster)
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.queued.fetch_sub(1, Ordering::Relaxed);
+        self.0.room.notify_one();
+    }
+}
+
 /// The connection to the cluster.
 pub struct Cluster {
     client: Client,
     slots: Semaphore,
+    concurrency: usize,
+    /// Calls that wait for a slot.
+    queued: AtomicUsize,
+    room: Notify,
     until: Mutex<Instant>,
+    forbidden_may_pass: Duration,
     gate: watch::Sender<Gate>,
+    sure_until: Mutex<Option<Instant>>,
     lands_until: Mutex<Option<Instant>>,
     calls: AtomicU64,
 }
@@ -353,11 +442,23 @@ impl Cluster {
         Self {
             client,
             slots: Semaphore::new(concurrency.max(1)),
+            concurrency: concurrency.max(1),
+            queued: AtomicUsize::new(0),
+            room: Notify::new(),
             until: Mutex::new(until),
+            forbidden_may_pass: FORBIDDEN_MAY_PASS,
             gate: watch::Sender::new(Gate::Open),
+            sure_until: Mutex::new(None),
             lands_until: Mutex::new(None),
             calls: AtomicU64::new(0),
         }
+    }
+
+    /// Takes 403 for an answer at once: for a person's question, which nobody's RBAC is about to be re-created under.
+    #[must_use]
+    pub fn impatient(mut self) -> Self {
+        self.forbidden_may_pass = Duration::ZERO;
+        self
     }
 
     /// The client, for watches.
@@ -426,6 +527,20 @@ impl Cluster {
         });
     }
 
+    /// Says until when it is sure whose the lock is; none where there is no lock.
+    pub fn sure_until(&self, until: Option<Instant>) {
+        *lock(&self.sure_until) = until;
+    }
+
+    /// Holds writes back as soon as it is not sure any more whose the lock is. A process that was stopped for a while
+    /// (a debugger, a frozen cgroup) would else write before it has found out that another one has the lock by now.
+    fn pause_if_unsure(&self, call: &Call<'_>) {
+        let until = *lock(&self.sure_until);
+        if call.writes() && until.is_some_and(|until| Instant::now() >= until) {
+            self.pause(true);
+        }
+    }
+
     /// Notes that calls whose answers nobody saw may still land: until when?
     pub fn may_land_late(&self) {
         *lock(&self.lands_until) = Some(Instant::now() + SERVER_TIMEOUT);
@@ -437,14 +552,46 @@ impl Cluster {
         *lock(&self.lands_until)
     }
 
+    /// Waits until few calls are waiting to be sent. A plan of thousands of chains begins them all at once: whoever
+    /// has passed here reads and builds what it sends, and thousands of parsed objects need more memory than a step has.
+    ///
+    /// Nothing is held: what is stuck, in a wait or between two tries, keeps nobody else out.
+    pub(crate) async fn room(&self) {
+        loop {
+            let woken = self.room.notified();
+            if self.queued.load(Ordering::Relaxed) < self.concurrency {
+                // Whoever is let in may have nothing to send: the next one looks too.
+                self.room.notify_one();
+                return;
+            }
+            woken.await;
+        }
+    }
+
+    /// A slot for a call, once it may be sent. Whoever queued for a slot may find the gate shut when his turn comes, so
+    /// the gate is asked again then.
+    async fn admit(&self, call: &Call<'_>) -> Result<SemaphorePermit<'_>, Failure> {
+        let _queued = Queued::new(self);
+        loop {
+            self.pass(call).await?;
+            // Nobody closes the slots, so there is always one to come.
+            let Ok(slot) = self.slots.acquire().await else { continue };
+            self.pause_if_unsure(call);
+            if self.gate.borrow().lets(call) {
+                return Ok(slot);
+            }
+        }
+    }
+
+    /// Waits until the gate is open.
     async fn pass(&self, call: &Call<'_>) -> Result<(), Failure> {
+        self.pause_if_unsure(call);
         let mut gate = self.gate.subscribe();
         loop {
             match &*gate.borrow_and_update() {
                 Gate::Shut(why) => return Err(Failure::Halted(why.clone())),
-                Gate::Open => return Ok(()),
-                Gate::Paused if !call.writes() => return Ok(()),
-                Gate::Paused => {}
+                gate if gate.lets(call) => return Ok(()),
+                _ => {}
             }
             tokio::select! {
                 changed = gate.changed() => if changed.is_err() { return Ok(()) },
@@ -465,12 +612,16 @@ impl Cluster {
             .with_jitter()
             .without_max_times()
             .build();
-        let mut forbidden_since: Option<Instant> = None;
+        let mut refused_since: Option<Instant> = None;
         let mut tries = 0;
         loop {
-            self.pass(&call).await?;
+            let slot = self.admit(&call).await?;
             tries += 1;
-            let (last, wait) = match self.once(&call).await {
+            // In a box: of thousands of calls that wait for a slot or for their next try none needs the room for this.
+            let answer = Box::pin(self.send(&call)).await;
+            // The slot is free again before anybody waits for anything.
+            drop(slot);
+            let (last, wait) = match answer {
                 Ok(value) => return Ok(value),
                 Err(Missed::Lost(error)) => {
                     if call.writes() {
@@ -479,15 +630,29 @@ impl Cluster {
                     (error, None)
                 }
                 Err(Missed::Answered(answer)) => match answer.verdict() {
+                    // Nothing that we read is compared with a create: what changed meanwhile is a ResourceQuota.
+                    Verdict::Permanent
+                        if call.method == Method::POST
+                            && answer.code == 409
+                            && answer.reason != "AlreadyExists"
+                            && refused_since.get_or_insert_with(Instant::now).elapsed()
+                                < CONFLICT_MAY_PASS =>
+                    {
+                        (answer.to_string(), answer.retry_after)
+                    }
+                    // What is still there counts, and will when it is tried again; what was just deleted soon does not.
+                    Verdict::Quota if !call.writes() => {
+                        return Err(Failure::Refused { call: call.to_string(), answer });
+                    }
                     Verdict::Permanent => return Err(Failure::Refused { call: call.to_string(), answer }),
                     Verdict::Unauthorized => {
                         let why = Halt::Unauthorized(answer.message);
                         self.halt(why.clone());
                         return Err(Failure::Halted(why));
                     }
-                    Verdict::RetryForAWhile => {
-                        let since = *forbidden_since.get_or_insert_with(Instant::now);
-                        if since.elapsed() >= FORBIDDEN_MAY_PASS {
+                    Verdict::RetryForAWhile | Verdict::Quota => {
+                        let since = *refused_since.get_or_insert_with(Instant::now);
+                        if since.elapsed() >= self.forbidden_may_pass {
                             return Err(Failure::Refused { call: call.to_string(), answer });
                         }
                         (answer.to_string(), answer.retry_after)
@@ -507,12 +672,6 @@ impl Cluster {
                 halt = self.wait_halted() => return Err(Failure::Halted(halt)),
             }
         }
-    }
-
-    /// One call, once. Its slot is free again before anybody waits for anything.
-    async fn once(&self, call: &Call<'_>) -> Result<Value, Missed> {
-        let _slot = self.slots.acquire().await.map_err(|error| Missed::Lost(error.to_string()))?;
-        self.send(call).await
     }
 
     async fn send(&self, call: &Call<'_>) -> Result<Value, Missed> {
@@ -569,6 +728,20 @@ impl Cluster {
         self.call(Call::new(Method::GET, path.to_owned())).await
     }
 
+    /// The version of the cluster, as its API server gives it. It is only for people to know: one try, a few seconds, and
+    /// nothing where it is not told.
+    pub async fn server_version(&self) -> Option<String> {
+        let asked = self.unguarded(Method::GET, "/version".to_owned(), None);
+        match tokio::time::timeout(Duration::from_secs(5), asked).await {
+            Ok(Ok(version)) => version.get("gitVersion").and_then(Value::as_str).map(str::to_owned),
+            Ok(Err(missed)) => {
+                log::debug!("the cluster's version is not known: {missed:?}");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
     /// Lists all objects of a kind, page by page, and hands each to `each`. An expired list starts again, and
     /// `each` is told so by `None`.
     pub async fn list(
@@ -579,6 +752,7 @@ impl Cluster {
         mut each: impl FnMut(Option<Value>),
     ) -> Result<(), Failure> {
         let mut token = String::new();
+        let mut begun_anew = 0;
         loop {
             let mut call =
                 Call::new(Method::GET, kind.collection_path(namespace)).with("limit", PAGE.to_string());
@@ -590,7 +764,8 @@ impl Cluster {
             }
             let mut page = match self.call(call).await {
                 Ok(page) => page,
-                Err(failure) if failure.is_expired() => {
+                Err(failure) if failure.is_expired() && begun_anew < LISTS_BEGUN_ANEW => {
+                    begun_anew += 1;
                     each(None);
                     continue;
                 }
@@ -645,6 +820,31 @@ impl Cluster {
     /// Replaces an object; its resource version makes it a compare-and-swap.
     pub async fn replace(&self, object: &ObjectRef, body: &Value) -> Result<Value, Failure> {
         self.call(Self::writing(Method::PUT, object.path(), Mode::Real).body(body)).await
+    }
+
+    /// Whether it can be told if an object is there, asked without the patience for a 403. No answer at all is asked for
+    /// again like any other call.
+    pub(crate) async fn can_tell_of(&self, object: &ObjectRef) -> Result<bool, Failure> {
+        match self.unguarded(Method::GET, object.path(), None).await {
+            Ok(_) => Ok(true),
+            Err(Missed::Answered(answer)) if answer.verdict() != Verdict::Retry => {
+                Ok(answer.code == 404 && answer.about == object.name)
+            }
+            Err(_) => self.get(object).await.map(|_| true),
+        }
+    }
+
+    /// Replaces an object with one try that passes by gate, slots and retries.
+    pub(crate) async fn replace_now(&self, object: &ObjectRef, body: &Value) -> Result<(), Failure> {
+        match self.unguarded(Method::PUT, object.path(), Some(body)).await {
+            Ok(_) => Ok(()),
+            Err(Missed::Answered(answer)) => {
+                Err(Failure::Refused { call: format!("PUT {}", object.path()), answer })
+            }
+            Err(Missed::Lost(last)) => {
+                Err(Failure::OutOfTime { call: format!("PUT {}", object.path()), tries: 1, last })
+            }
+        }
     }
 
     /// Merges a patch into an object.
@@ -705,7 +905,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::fake::Fake;
 
     fn answer(code: u16, body: &str) -> Answer {
         Answer::parse(code, None, body.as_bytes())
@@ -730,13 +933,47 @@ mod tests {
     }
 
     #[test]
+    fn a_namespace_that_is_gone_is_told_from_one_that_is_asked_for() {
+        let gone = r#"{"reason":"NotFound","details":{"name":"ns","kind":"namespaces"}}"#;
+        let refused = |call: &str| Failure::Refused { call: call.into(), answer: answer(404, gone) };
+        assert!(refused("POST /api/v1/namespaces/ns/configmaps").namespace_is_going());
+        assert!(!refused("GET /api/v1/namespaces/ns").namespace_is_going());
+    }
+
+    #[tokio::test]
+    async fn a_create_that_conflicts_with_a_quota_is_tried_again() {
+        let tries = std::sync::atomic::AtomicU32::new(0);
+        let fake = Fake::new(move |_, _| match tries.fetch_add(1, Ordering::Relaxed) {
+            0 => {
+                (409, json!({"kind": "Status", "reason": "Conflict", "details": {"kind": "resourcequotas"}}))
+            }
+            _ => (201, json!({})),
+        });
+        let object = crate::kinds::CONFIG_MAP.object("ns", "a");
+        assert!(fake.cluster(1).create(&object, &object.manifest(), Mode::Real).await.is_ok());
+        let fake = Fake::new(|_, _| (409, json!({"kind": "Status", "reason": "AlreadyExists"})));
+        let exists = fake.cluster(1).create(&object, &object.manifest(), Mode::Real).await;
+        assert!(exists.is_err_and(|failure| failure.is_already_exists()) && fake.seen().len() == 1);
+    }
+
+    #[tokio::test]
+    async fn a_quota_is_an_answer_at_once_to_a_dry_run_only() {
+        let fake = Fake::new(|_, _| (403, json!({"kind": "Status", "message": "exceeded quota: tight"})));
+        let object = crate::kinds::CONFIG_MAP.object("ns", "a");
+        let tried = fake.cluster(1).create(&object, &object.manifest(), Mode::DryRun).await;
+        assert!(tried.is_err_and(|failure| failure.is_quota()) && fake.seen().len() == 1);
+    }
+
+    #[test]
     fn a_404_that_does_not_name_the_object_is_not_an_answer_about_it() {
         let refused = |body| Failure::Refused { call: "GET /x".into(), answer: answer(404, body) };
         assert!(
             refused(r#"{"reason":"NotFound","details":{"name":"a","kind":"configmaps"}}"#).is_not_found("a")
         );
-        let api_gone = refused("404 page not found");
+        let api_gone = refused("404 page not found\n");
         assert!(!api_gone.is_not_found("a") && api_gone.is_not_served());
+        let in_between = refused("<html>404 no such site</html>");
+        assert!(!in_between.is_not_found("a") && !in_between.is_not_served());
     }
 
     #[test]
@@ -745,6 +982,106 @@ mod tests {
         let exists = refused(r#"{"reason":"AlreadyExists"}"#);
         assert!(exists.is_already_exists() && !exists.is_conflict());
         assert!(refused(r#"{"reason":"Conflict"}"#).is_conflict());
+    }
+
+    #[test]
+    fn a_kubeconfig_that_somebody_set_counts_more_than_the_pods_own_account() {
+        let access = |file: Option<&str>, context: Option<&str>| Access {
+            kubeconfig: file.map(PathBuf::from),
+            context: context.map(str::to_owned),
+        };
+        assert_eq!(access(Some("a"), None).way(true, true), Way::File(Path::new("a")));
+        assert_eq!(access(None, None).way(true, true), Way::Variable);
+        assert_eq!(access(None, None).way(false, true), Way::Pod);
+        assert_eq!(access(None, Some("c")).way(false, true), Way::Default);
+        assert_eq!(access(None, None).way(false, false), Way::Default);
+    }
+
+    fn calls_in(fake: &Fake) -> Vec<String> {
+        fake.seen().into_iter().map(|(method, path)| format!("{method} {path}")).collect()
+    }
+
+    /// One slot, taken by a call that the server does not answer, and a write that queues for it.
+    async fn with_a_write_in_the_queue(fake: &Fake, then: impl FnOnce(&Cluster)) -> Result<Value, Failure> {
+        let cluster = Arc::new(fake.cluster(1));
+        let slow = tokio::spawn({
+            let cluster = cluster.clone();
+            async move { cluster.get_path("/slow").await }
+        });
+        fake.until_seen(1).await;
+        let object = crate::kinds::CONFIG_MAP.object("ns", "a");
+        let body = object.manifest();
+        let queued = cluster.create(&object, &body, Mode::Real);
+        tokio::pin!(queued);
+        // It takes its place in the queue.
+        assert!(futures::poll!(&mut queued).is_pending());
+        then(&cluster);
+        fake.go_on();
+        let ended = queued.await;
+        let _ = slow.await;
+        ended
+    }
+
+    #[tokio::test]
+    async fn a_call_that_queued_for_a_slot_is_not_sent_after_the_gate_was_shut() {
+        for why in [Halt::Terminated, Halt::LockLost("taken".into())] {
+            let fake = Fake::new(|_, _| (200, json!({})));
+            let ended = with_a_write_in_the_queue(&fake, |cluster| cluster.halt(why.clone())).await;
+            assert!(matches!(ended, Err(Failure::Halted(halted)) if halted == why));
+            assert_eq!(calls_in(&fake), ["GET /slow"]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_write_that_queued_for_a_slot_waits_while_it_is_not_sure_whose_the_lock_is() {
+        let fake = Fake::new(|_, _| (200, json!({})));
+        let paused = |cluster: &Cluster| {
+            cluster.set_deadline(Instant::now() + Duration::from_millis(200));
+            cluster.pause(true);
+        };
+        let ended = with_a_write_in_the_queue(&fake, paused).await;
+        assert!(matches!(ended, Err(Failure::OutOfTime { tries: 0, .. })), "{ended:?}");
+        assert_eq!(calls_in(&fake), ["GET /slow"]);
+    }
+
+    #[tokio::test]
+    async fn when_it_is_not_sure_any_more_whose_the_lock_is_reads_pass_and_writes_wait() {
+        let fake = Fake::new(|_, _| (200, json!({})));
+        let cluster = fake.cluster(4);
+        cluster.set_deadline(Instant::now() + Duration::from_millis(100));
+        cluster.sure_until(Some(Instant::now()));
+        let object = crate::kinds::CONFIG_MAP.object("ns", "a");
+        let held = cluster.create(&object, &object.manifest(), Mode::Real).await;
+        assert!(matches!(held, Err(Failure::OutOfTime { tries: 0, .. })), "{held:?}");
+        assert!(cluster.get_path("/apis").await.is_ok());
+        assert_eq!(calls_in(&fake), ["GET /apis"]);
+        cluster.set_deadline(Instant::now() + Duration::from_secs(5));
+        cluster.sure_until(Some(Instant::now() + Duration::from_secs(5)));
+        cluster.pause(false);
+        assert!(cluster.create(&object, &object.manifest(), Mode::Real).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_list_that_expires_again_and_again_is_given_up() {
+        let fake = Fake::new(|_, _| (410, json!({"kind": "Status", "reason": "Expired"})));
+        let mut begun_anew = 0;
+        let listed = fake.cluster(1).list(&crate::kinds::CONFIG_MAP, None, None, |_| begun_anew += 1).await;
+        assert!(matches!(listed, Err(Failure::Refused { .. })), "{listed:?}");
+        assert_eq!(begun_anew, LISTS_BEGUN_ANEW);
+    }
+
+    #[tokio::test]
+    async fn the_clusters_version_is_told_and_its_absence_costs_nothing() {
+        let fake = Fake::new(|_, path| match path {
+            "/version" => (200, json!({"gitVersion": "v1.35.0"})),
+            _ => (404, json!({})),
+        });
+        assert_eq!(fake.cluster(1).server_version().await.as_deref(), Some("v1.35.0"));
+        for (code, body) in [(403, json!({})), (500, json!({})), (200, json!([]))] {
+            let fake = Fake::new(move |_, _| (code, body.clone()));
+            assert_eq!(fake.cluster(1).server_version().await, None);
+            assert_eq!(fake.seen().len(), 1, "it is asked once");
+        }
     }
 
     #[test]

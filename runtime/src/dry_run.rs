@@ -1,5 +1,7 @@
 //! Trying without doing: the server runs admission and validation and stores nothing.
 
+use std::io::Write as _;
+
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
 use serde_json::Value;
@@ -7,9 +9,9 @@ use serde_json::Value;
 use crate::{
     act::{Actor, RUN_ANNOTATION, describe},
     args::Output,
-    cluster::{Cluster, Failure, Mode, Precondition},
+    cluster::{Failure, Mode, Precondition},
     journal::{Entries, Entry},
-    object::{ObjectRef, is_going, resource_version, shown_time, uid},
+    object::{Body, ObjectRef, is_going, resource_version, shown_time, uid},
     plan::{Action, Finding, Level, Move, Plan, Removal},
 };
 
@@ -19,29 +21,39 @@ const STEP_AT_MOST: std::time::Duration = std::time::Duration::from_secs(6 * 360
 /// Proves that each object that will be taken away could be created again.
 ///
 /// A create under its own name runs through admission first and must then be answered with "already exists": any
-/// other refusal would also be the answer when it is really needed.
-pub async fn prove_restorable(cluster: &Cluster, entries: &[Entry]) -> Result<Vec<Finding>, Failure> {
+/// other refusal would also be the answer when it is really needed. And its owners must be there to be looked up.
+pub async fn prove_restorable(actor: &Actor, entries: &[Entry]) -> Result<Vec<Finding>, Failure> {
     let removals = entries.iter().filter_map(|entry| match (&entry.action, entry.pre_image()) {
         (Action::Delete(removal) | Action::Recreate(removal), Some(image)) => Some((entry, removal, image)),
         _ => None,
     });
     stream::iter(removals)
         .map(|(entry, removal, image)| async move {
-            let mut body = (*image.object).clone();
-            removal.not_on_create.iter().for_each(|field| field.set(&mut body, None));
             let refusal = |why: String| {
                 let message = format!(
                     "will not be deleted, since it could not be created again: {why}. Cure that, or leave it out \
                      with --exclude {}",
-                    entry.object
+                    entry.chain
                 );
                 Some(Finding::refuse(entry.object.clone(), message))
             };
-            match cluster.create(&entry.object, &body, Mode::DryRun).await {
+            let mut body = image.object.value();
+            removal.not_on_create.iter().for_each(|field| field.set(&mut body, None));
+            let owners = body.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+            for owner in owners.into_iter().flatten() {
+                if let Some(why) = actor.owner_trouble(&entry.object, owner).await? {
+                    return Ok(refusal(why));
+                }
+            }
+            match actor.cluster.create(&entry.object, &body, Mode::DryRun).await {
                 Err(failure) if failure.is_already_exists() => Ok(None),
                 // A quota counts the object that is still there.
                 Err(failure) if failure.is_quota() => {
                     Ok(Some(Finding::note(entry.object.clone(), format!("a quota is tight: {failure}"))))
+                }
+                // What goes with its namespace is neither migrated nor restored, and is no reason to refuse the others.
+                Err(failure) if failure.namespace_is_going() => {
+                    Ok(Some(Finding::skip(entry.chain.clone(), "its namespace is being deleted")))
                 }
                 // It was deleted by somebody else between our reading and now: nothing to restore either.
                 Ok(_) => Ok(None),
@@ -153,11 +165,11 @@ fn depends_on(step: &Move, made: &[&ObjectRef]) -> Option<String> {
 }
 
 async fn ask(actor: &Actor, step: &Move, entries: &Entries) -> Result<Server, Failure> {
-    let live = step.live.as_deref();
-    let answer = match (&step.action, live) {
+    let live = step.live.as_ref().map(Body::value);
+    let answer = match (&step.action, live.as_ref()) {
         (Action::Wait(_), _) => return Ok(Server::NotTried("a wait".to_owned())),
         (Action::Create { body, .. }, _) => {
-            let mut full = (**body).clone();
+            let mut full = body.value();
             full["metadata"]["annotations"][RUN_ANNOTATION] = "dry-run".into();
             actor.cluster.create(&step.object, &full, Mode::DryRun).await
         }
@@ -193,15 +205,15 @@ async fn ask_removal(actor: &Actor, step: &Move, removal: &Removal, live: &Value
 
 fn diff(step: &Move) -> Vec<String> {
     match &step.action {
-        Action::Create { body, .. } => lines(body, '+'),
+        Action::Create { body, .. } => lines(&body.value(), '+'),
         Action::Delete(_) => vec![format!("- {}", step.object)],
         Action::Recreate(_) => vec![format!("- {}", step.object), format!("+ {} (as it is)", step.object)],
         Action::Patch { .. } | Action::Scale { .. } | Action::Advance { .. } => {
-            let live = step.live.as_deref().unwrap_or(&Value::Null);
+            let live = step.live.as_ref().map(Body::value).unwrap_or_default();
             step.action
                 .fields()
                 .iter()
-                .map(|field| format!("~ {}", describe(std::slice::from_ref(field), live)))
+                .map(|field| format!("~ {}", describe(std::slice::from_ref(field), &live)))
                 .collect()
         }
         Action::Wait(wait) if wait.within > STEP_AT_MOST => {
@@ -218,20 +230,32 @@ fn lines(body: &Value, sign: char) -> Vec<String> {
 
 /// Prints a plan for people or programs.
 pub fn print(tried: &Tried, findings: &[Finding], output: Output) {
-    if output == Output::Json {
-        let whole = serde_json::json!({"plan": tried, "findings": findings});
-        println!("{}", serde_json::to_string_pretty(&whole).unwrap_or_default());
-        return;
-    }
+    let text = match output {
+        Output::Json => {
+            let whole = serde_json::json!({"plan": tried, "findings": findings});
+            serde_json::to_string_pretty(&whole).unwrap_or_default() + "\n"
+        }
+        Output::Text => shown(tried, findings),
+    };
+    // Whoever reads only the first lines closes the pipe: not an error of ours.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn shown(tried: &Tried, findings: &[Finding]) -> String {
+    let mut lines = Vec::new();
     for (index, phase) in tried.phases.iter().enumerate() {
         if !phase.is_empty() {
-            println!("Phase {}", index + 1);
+            lines.push(format!("Phase {}", index + 1));
         }
-        phase.iter().for_each(print_chain);
+        for chain in phase {
+            show_chain(chain, &mut lines);
+        }
     }
     if !tried.point_of_no_return.is_empty() {
-        println!("Past the point of no return");
-        tried.point_of_no_return.iter().for_each(print_chain);
+        lines.push("Past the point of no return".to_owned());
+        for chain in &tried.point_of_no_return {
+            show_chain(chain, &mut lines);
+        }
     }
     for finding in findings {
         let level = match finding.level {
@@ -239,12 +263,13 @@ pub fn print(tried: &Tried, findings: &[Finding], output: Output) {
             Level::Skip => "Skipped",
             Level::Note => "Note",
         };
-        println!("{level}: {finding}");
+        lines.push(format!("{level}: {finding}"));
     }
+    lines.join("\n") + "\n"
 }
 
-fn print_chain(chain: &TriedChain) {
-    println!("  {}", chain.subject);
+fn show_chain(chain: &TriedChain, lines: &mut Vec<String>) {
+    lines.push(format!("  {}", chain.subject));
     for step in &chain.moves {
         let server = match &step.server {
             Server::Accepts => "  (the server accepts it)".to_owned(),
@@ -252,7 +277,7 @@ fn print_chain(chain: &TriedChain) {
             Server::NotTried(_) if !step.writes => String::new(),
             Server::NotTried(why) => format!("  (not tried: {why})"),
         };
-        println!("    {} {}{server}", step.action, step.object);
-        step.diff.iter().for_each(|line| println!("      {line}"));
+        lines.push(format!("    {} {}{server}", step.action, step.object));
+        lines.extend(step.diff.iter().map(|line| format!("      {line}")));
     }
 }

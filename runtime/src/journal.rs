@@ -4,10 +4,14 @@
 //! of its journals with their hashes and is written after them, by compare-and-swap: what the head does not name
 //! did not happen. Names are fixed so that a step's account may read its own Secrets by name and list none.
 
-use std::{collections::HashMap, io::Write as _, sync::Arc};
+use std::{
+    collections::HashMap,
+    io::{BufRead as _, BufReader, Write as _},
+    sync::Arc,
+};
 
 use anyhow::{Context as _, bail};
-use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
 use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -15,7 +19,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     cluster::{Cluster, Failure, Mode},
-    object::{FieldPath, Kind, ObjectRef, is_going, kinds, resource_version, uid, without_server_fields},
+    object::{
+        Body, FieldPath, Kind, ObjectRef, is_going, kinds, resource_version, uid, without_server_fields,
+    },
     plan::{Action, Chain, Field, Move, Undo},
 };
 
@@ -28,14 +34,21 @@ const FORMAT: u32 = 1;
 /// Chunk Secrets that a step has.
 const CHUNKS: usize = 32;
 
-/// Compressed bytes in a chunk. A Secret may hold 1 MiB as base64 in etcd's and the API server's accounting.
+/// Compressed bytes in a chunk at the most. A Secret may hold 1 MiB.
 const CHUNK_BYTES: usize = 640 * 1024;
+
+/// A chunk of fewer bytes than this takes up what is added later: else a step whose objects others keep changing would
+/// use up the ring with chunks of one entry.
+const ROOM_BYTES: usize = 128 * 1024;
 
 /// Closed journals that are kept, so that a finished step can be undone later.
 const KEPT: usize = 3;
 
 /// Deaths after which a journal is undone instead of taken up again: the first attempt and two resumes.
 const DEATHS: u32 = 3;
+
+/// How often a Secret that somebody else changes is read and written again.
+const TRIES: u32 = 5;
 
 /// The head Secret of a step.
 #[must_use]
@@ -86,8 +99,14 @@ pub struct Journal {
     pub changed: String,
     /// Runs that died with it.
     pub deaths: u32,
+    /// Whether the run that had it was told to stop and did so in good order: then nobody died.
+    #[serde(default)]
+    pub handed_on: bool,
     /// Whether the step is past its point of no return.
     pub no_return: bool,
+    /// The chains that are being taken back, where it is not all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoing: Option<Vec<ObjectRef>>,
     /// What a person wrote when accepting it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remark: String,
@@ -102,11 +121,11 @@ pub struct Chunk {
     pub name: String,
     /// Hash of its bytes.
     pub sha256: String,
-    /// Entries in it.
+    /// Entries that end in it; none where the chunk after it goes on with what this one begins.
     pub entries: usize,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Head {
     format: u32,
     /// Newest first.
@@ -117,8 +136,7 @@ impl Head {
     /// The journal that is open. There is at most one: a run takes it up before it would open another. It may be an
     /// older one, where a person restores that.
     fn current(&mut self) -> Option<&mut Journal> {
-        let open = self.journals.iter().position(|journal| journal.status.is_open());
-        self.journals.get_mut(open.unwrap_or_default())
+        self.journals.iter_mut().find(|journal| journal.status.is_open())
     }
 }
 
@@ -129,6 +147,9 @@ pub struct Entry {
     pub phase: usize,
     /// The subject of its chain.
     pub chain: ObjectRef,
+    /// Chains of a phase that share this are undone one after the other, the last one first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<String>,
     /// Its place in the chain.
     pub index: usize,
     /// What it is done to.
@@ -159,10 +180,13 @@ pub struct PreImage {
     /// Its uid then.
     pub uid: String,
     /// All of it but what the server sets.
-    pub object: Arc<Value>,
+    pub object: Body,
     /// Its status, only to compare.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub status: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<Body>,
+    /// Whose its fields were, by managedFields: what is made again would else be ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub managed: Option<Body>,
 }
 
 impl PreImage {
@@ -171,23 +195,34 @@ impl PreImage {
     pub fn of(live: &Value) -> Self {
         Self {
             uid: uid(live).to_owned(),
-            object: Arc::new(without_server_fields(live)),
-            status: live.get("status").cloned().unwrap_or(Value::Null),
+            object: Body::of(&without_server_fields(live)),
+            status: live.get("status").map(Body::of),
+            managed: live.pointer("/metadata/managedFields").and_then(managed),
         }
     }
 
     /// The object with its status, for tests on how it was.
     #[must_use]
     pub fn with_status(&self) -> Value {
-        let mut whole = (*self.object).clone();
-        whole["status"] = self.status.clone();
+        let mut whole = self.object.value();
+        if let Some(status) = &self.status {
+            whole["status"] = status.value();
+        }
         whole
     }
 }
 
+/// The part of managedFields that is about more than the status, which a pre-image does not bring back.
+fn managed(fields: &Value) -> Option<Body> {
+    let kept: Vec<&Value> =
+        fields.as_array()?.iter().filter(|entry| entry.get("subresource").is_none()).collect();
+    (!kept.is_empty()).then(|| Body::of(&json!(kept)))
+}
+
 impl Entry {
     fn of(phase: usize, chain: &Chain, index: usize, step: &Move) -> Self {
-        let live = step.live.as_deref();
+        let live = step.live.as_ref().map(Body::value);
+        let live = live.as_ref();
         let before = match &step.action {
             Action::Delete(_) | Action::Recreate(_) => {
                 live.map_or(Before::Nothing, |live| Before::Object(PreImage::of(live)))
@@ -204,6 +239,7 @@ impl Entry {
         Self {
             phase,
             chain: chain.subject.clone(),
+            turn: chain.turn.clone(),
             index,
             object: step.object.clone(),
             action: step.action.clone(),
@@ -240,12 +276,15 @@ impl Entries {
     /// From a list.
     #[must_use]
     pub fn new(all: Vec<Entry>) -> Self {
-        let mut entries = Self::default();
-        entries.extend(all);
-        entries
+        let mut by_object: HashMap<ObjectRef, Vec<usize>> = HashMap::new();
+        for (index, entry) in all.iter().enumerate() {
+            by_object.entry(entry.object.clone()).or_default().push(index);
+        }
+        Self { all, by_object }
     }
 
-    fn extend(&mut self, more: Vec<Entry>) {
+    /// Adds newer ones.
+    pub fn extend(&mut self, more: impl IntoIterator<Item = Entry>) {
         for entry in more {
             self.by_object.entry(entry.object.clone()).or_default().push(self.all.len());
             self.all.push(entry);
@@ -314,7 +353,8 @@ impl Entries {
         let mut written: HashMap<(&ObjectRef, FieldPath), Option<Value>> = HashMap::new();
         for (phase, chain) in chains {
             for (index, step) in chain.moves.iter().enumerate().filter(|(_, step)| step.writes()) {
-                if self.find(step).is_none() && !step.live.as_deref().is_some_and(is_going) {
+                let going = || step.live.as_ref().is_some_and(|live| is_going(&live.value()));
+                if self.find(step).is_none() && !going() {
                     let mut entry = Entry::of(phase, chain, index, step);
                     if let Before::Fields(old) = &mut entry.before {
                         for field in old {
@@ -339,6 +379,8 @@ pub struct Ledger {
     step: String,
     head: Head,
     version: Option<String>,
+    /// The bytes of the last chunk that this process wrote, while there is room in it.
+    room: Option<(String, Vec<u8>)>,
 }
 
 /// Why a journal cannot be written or read.
@@ -370,7 +412,23 @@ impl Ledger {
                 Some(resource_version(secret).to_owned()),
             ),
         };
-        Ok(Self { cluster: cluster.clone(), home: home.to_owned(), step: step.to_owned(), head, version })
+        Ok(Self {
+            cluster: cluster.clone(),
+            home: home.to_owned(),
+            step: step.to_owned(),
+            head,
+            version,
+            room: None,
+        })
+    }
+
+    /// Reads the head without patience: none if the server does not say whether there is one.
+    pub async fn peek(cluster: &Arc<Cluster>, home: &str, step: &str) -> Result<Option<Self>, Trouble> {
+        if cluster.can_tell_of(&kinds::SECRET.object(home, head_name(step))).await? {
+            Self::load(cluster, home, step).await.map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     /// The step whose journals these are.
@@ -394,13 +452,18 @@ impl Ledger {
     /// Reads the entries of a journal and proves that they are what was written.
     pub async fn entries(&self, journal: &Journal) -> Result<Entries, Trouble> {
         let mut all = Vec::new();
+        let mut packed = Vec::new();
         for chunk in &journal.chunks {
             let object = kinds::SECRET.object(&self.home, &chunk.name);
             let secret = self.cluster.get(&object).await?;
             let read = secret
                 .as_ref()
                 .with_context(|| "is missing".to_owned())
-                .and_then(|secret| parse_chunk(secret, chunk))
+                .and_then(|secret| chunk_bytes(secret, chunk))
+                .and_then(|bytes| {
+                    packed.extend(bytes);
+                    if chunk.entries == 0 { Ok(Vec::new()) } else { unpack(&std::mem::take(&mut packed)) }
+                })
                 .with_context(|| {
                     format!(
                         "the journal of {} (run {}) cannot be used: {object}. Look at what the step changed \
@@ -423,13 +486,16 @@ impl Ledger {
             opened: now.clone(),
             changed: now,
             deaths: 0,
+            handed_on: false,
             no_return: false,
+            undoing: None,
             remark: String::new(),
             chunks: Vec::new(),
         };
         let mut head = self.head.clone();
         head.journals.insert(0, journal);
         head.journals.truncate(KEPT + 1);
+        self.room = None;
         self.append_to(head, entries).await
     }
 
@@ -440,11 +506,27 @@ impl Ledger {
     }
 
     async fn append_to(&mut self, mut head: Head, entries: &[Entry]) -> Result<(), Trouble> {
-        let packed = pack(entries)?;
-        let free = free_names(&self.step, &mut head.journals, packed.len()).with_context(|| {
+        let mut packed = pack(entries)?;
+        // What was added before and is small is written once more with what comes now, under a new name. The head names
+        // the one or the other, so nothing is lost half-way.
+        let mut still_named = None;
+        if let Some((first, _)) = packed.first_mut()
+            && let Some((name, mut bytes)) = self.room.take()
+            && let Some(journal) = head.current()
+            && let Some(last) = journal.chunks.pop_if(|chunk| chunk.name == name)
+        {
+            bytes.append(first);
+            *first = bytes;
+            if let Some((_, count)) = packed.last_mut() {
+                *count += last.entries;
+            }
+            still_named = Some(last.name);
+        }
+        let free = free_names(&self.step, &mut head.journals, packed.len(), still_named.as_deref());
+        let free = free.with_context(|| {
             format!(
                 "the journal of {} is too large: {} objects need {} chunks of {CHUNK_BYTES} bytes, and a step has \
-                 {CHUNKS}. Migrate in parts, with --exclude",
+                 {CHUNKS} for all its journals. Migrate in parts, with --exclude",
                 self.step,
                 entries.len(),
                 packed.len()
@@ -452,7 +534,8 @@ impl Ledger {
         })?;
         for ((bytes, count), name) in packed.into_iter().zip(free) {
             let sha256 = hash(&bytes);
-            self.put(&name, "entries", bytes).await?;
+            self.put(&name, "entries", &bytes).await?;
+            self.room = (count > 0 && bytes.len() < ROOM_BYTES).then(|| (name.clone(), bytes));
             if let Some(journal) = head.current() {
                 journal.chunks.push(Chunk { name, sha256, entries: count });
             }
@@ -464,11 +547,34 @@ impl Ledger {
     /// Changes the open journal by compare-and-swap.
     pub async fn change(&mut self, change: impl FnOnce(&mut Journal)) -> Result<(), Failure> {
         let mut head = self.head.clone();
-        if let Some(journal) = head.current() {
-            change(journal);
-            journal.changed = now();
-        }
+        let Some(journal) = head.current() else { return Ok(()) };
+        change(journal);
+        journal.changed = now();
         self.write_head(head).await
+    }
+
+    /// Says how the open journal stands now, and which chains are being taken back where it is not all of them.
+    pub async fn mark(&mut self, status: Status, undoing: Option<Vec<ObjectRef>>) -> Result<(), Failure> {
+        self.change(|journal| {
+            journal.status = status;
+            journal.undoing = undoing;
+        })
+        .await
+    }
+
+    /// Notes that the run which had the open journal stopped in good order. It asks neither gate nor retries: both say
+    /// no once a run was told to stop.
+    pub async fn hand_on(&mut self) -> Result<(), Failure> {
+        let mut head = self.head.clone();
+        let Some(journal) = head.current() else { return Ok(()) };
+        journal.handed_on = true;
+        let (object, body) = self.head_secret(&head);
+        self.cluster.replace_now(&object, &body).await
+    }
+
+    /// Writes the head as it is, so that a head which a run that died has sent cannot land any more.
+    pub async fn fence(&mut self) -> Result<(), Failure> {
+        self.write_head(self.head.clone()).await
     }
 
     /// Changes a journal's status, wherever it stands in the ring.
@@ -476,51 +582,89 @@ impl Ledger {
         let mut head = self.head.clone();
         if let Some(journal) = head.journals.iter_mut().find(|journal| journal.run == run) {
             journal.status = status;
+            journal.undoing = None;
             journal.changed = now();
+            // Somebody has taken it up.
+            journal.handed_on = false;
             remark.clone_into(&mut journal.remark);
         }
         self.write_head(head).await
     }
 
-    async fn write_head(&mut self, head: Head) -> Result<(), Failure> {
+    /// The Secret that would store a head, as a compare-and-swap where there is one already.
+    fn head_secret(&self, head: &Head) -> (ObjectRef, Value) {
         let object = kinds::SECRET.object(&self.home, head_name(&self.step));
-        let bytes = serde_json::to_vec(&head).unwrap_or_default();
-        let mut body = secret(&object, "head", &bytes);
+        let mut body = secret(&object, "head", &serde_json::to_vec(head).unwrap_or_default());
         body["metadata"]["labels"] = json!({"belay.dev/step": self.step});
-        let stored = match &self.version {
-            None => self.cluster.create(&object, &body, Mode::Real).await,
-            Some(version) => {
-                body["metadata"]["resourceVersion"] = version.as_str().into();
-                self.cluster.replace(&object, &body).await
-            }
-        };
-        let stored = match stored {
-            Ok(stored) => stored,
-            // The answer to an earlier try of this very write may have been lost: then it is there.
-            Err(failure) if failure.is_conflict() || failure.is_already_exists() => {
-                match self.cluster.get(&object).await? {
-                    Some(found) if data(&found, "head").ok().as_deref() == Some(&bytes) => found,
-                    _ => return Err(failure),
+        // A write that changes nothing would leave the version as it is, and hold nobody off.
+        body["metadata"]["annotations"] = json!({"belay.dev/written": jiff::Timestamp::now().to_string()});
+        if let Some(version) = &self.version {
+            body["metadata"]["resourceVersion"] = version.as_str().into();
+        }
+        (object, body)
+    }
+
+    async fn write_head(&mut self, head: Head) -> Result<(), Failure> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let (object, body) = self.head_secret(&head);
+            let stored = match &self.version {
+                None => self.cluster.create(&object, &body, Mode::Real).await,
+                Some(_) => self.cluster.replace(&object, &body).await,
+            };
+            let stored = match stored {
+                Ok(stored) => stored,
+                Err(failure) if failure.is_conflict() || failure.is_already_exists() => {
+                    match self.cluster.get(&object).await? {
+                        // The answer to an earlier try of this very write may have been lost: then it is there.
+                        Some(found) if found.get("data") == body.get("data") => found,
+                        // Somebody has put a label on it, and it still says what we wrote last.
+                        Some(found) if tries < TRIES && self.is_as_written(&found) => {
+                            self.version = Some(resource_version(&found).to_owned());
+                            continue;
+                        }
+                        _ => return Err(failure),
+                    }
                 }
-            }
-            Err(failure) => return Err(failure),
-        };
-        self.version = Some(resource_version(&stored).to_owned());
-        self.head = head;
-        Ok(())
+                Err(failure) => return Err(failure),
+            };
+            self.version = Some(resource_version(&stored).to_owned());
+            self.head = head;
+            return Ok(());
+        }
+    }
+
+    /// Whether a head Secret says what this process read or wrote last.
+    fn is_as_written(&self, found: &Value) -> bool {
+        self.version.is_some() && parse_head(found).is_ok_and(|head| head == self.head)
     }
 
     /// Stores a chunk. The name is free, but an attempt that died before its head was written may have left one.
-    async fn put(&self, name: &str, key: &str, bytes: Vec<u8>) -> Result<(), Failure> {
+    async fn put(&self, name: &str, key: &str, bytes: &[u8]) -> Result<(), Failure> {
         let object = kinds::SECRET.object(&self.home, name);
-        let mut body = secret(&object, key, &bytes);
+        let mut body = secret(&object, key, bytes);
         body["metadata"]["labels"] = json!({"belay.dev/step": self.step});
-        match self.cluster.create(&object, &body, Mode::Real).await {
-            Err(failure) if failure.is_already_exists() => {
-                self.cluster.replace(&object, &body).await.map(|_| ())
+        let mut stored = self.cluster.create(&object, &body, Mode::Real).await;
+        for _ in 0..TRIES {
+            match stored {
+                Err(failure) if failure.is_already_exists() || failure.is_conflict() => {}
+                other => return other.map(|_| ()),
             }
-            other => other.map(|_| ()),
+            // A compare-and-swap: a late call of a run that died must not win over ours.
+            stored = match self.cluster.get(&object).await? {
+                Some(found) if found.get("data") == body.get("data") => return Ok(()),
+                Some(found) => {
+                    body["metadata"]["resourceVersion"] = resource_version(&found).into();
+                    self.cluster.replace(&object, &body).await
+                }
+                None => {
+                    body["metadata"]["resourceVersion"] = Value::Null;
+                    self.cluster.create(&object, &body, Mode::Real).await
+                }
+            };
         }
+        stored.map(|_| ())
     }
 }
 
@@ -532,10 +676,19 @@ impl Journal {
     }
 }
 
-/// Names of the ring that no kept journal uses; the oldest closed journals make room where it is short.
-fn free_names(step: &str, journals: &mut Vec<Journal>, wanted: usize) -> Option<Vec<String>> {
+/// Names of the ring that no kept journal uses, nor the head as it is stored; the oldest closed journals make room
+/// where it is short.
+fn free_names(
+    step: &str,
+    journals: &mut Vec<Journal>,
+    wanted: usize,
+    still_named: Option<&str>,
+) -> Option<Vec<String>> {
     loop {
-        let used = |name: &String| journals.iter().any(|j| j.chunks.iter().any(|chunk| chunk.name == *name));
+        let used = |name: &String| {
+            still_named == Some(name)
+                || journals.iter().any(|j| j.chunks.iter().any(|chunk| chunk.name == *name))
+        };
         let free: Vec<String> = chunk_names(step).filter(|name| !used(name)).take(wanted).collect();
         if free.len() == wanted {
             return Some(free);
@@ -574,35 +727,38 @@ fn parse_head(secret: &Value) -> anyhow::Result<Head> {
     serde_json::from_value(value).context("is not readable")
 }
 
-fn parse_chunk(secret: &Value, chunk: &Chunk) -> anyhow::Result<Vec<Entry>> {
+/// The bytes of a chunk, proven to be what was written.
+fn chunk_bytes(secret: &Value, chunk: &Chunk) -> anyhow::Result<Vec<u8>> {
     let bytes = data(secret, "entries")?;
     if hash(&bytes) != chunk.sha256 {
         bail!("is not what was written: its hash differs from the one in the journal's head");
     }
-    let text = std::io::read_to_string(GzDecoder::new(bytes.as_slice())).context("cannot be unpacked")?;
-    text.lines()
-        .map(|line| serde_json::from_str(line).context("holds an entry that is not readable"))
+    Ok(bytes)
+}
+
+fn unpack(bytes: &[u8]) -> anyhow::Result<Vec<Entry>> {
+    BufReader::new(MultiGzDecoder::new(bytes))
+        .lines()
+        .map(|line| {
+            let line = line.context("cannot be unpacked")?;
+            serde_json::from_str(&line).context("holds an entry that is not readable")
+        })
         .collect()
 }
 
-/// Packs entries into chunks, each with its number of entries.
+/// Packs entries into chunks. What does not fit into one goes on in the next; the last one has the number of entries.
 fn pack(entries: &[Entry]) -> anyhow::Result<Vec<(Vec<u8>, usize)>> {
-    let mut chunks = Vec::new();
     let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
-    let mut count = 0;
     for entry in entries {
         serde_json::to_writer(&mut packer, entry)
             .with_context(|| format!("{}: its undo cannot be stored", entry.object))?;
         packer.write_all(b"\n")?;
-        count += 1;
-        // What the packer still holds back is at most a few of its windows.
-        if packer.get_ref().len() >= CHUNK_BYTES {
-            let full = std::mem::replace(&mut packer, GzEncoder::new(Vec::new(), Compression::fast()));
-            chunks.push((full.finish()?, std::mem::take(&mut count)));
-        }
     }
-    if count > 0 {
-        chunks.push((packer.finish()?, count));
+    let bytes = packer.finish()?;
+    let mut chunks: Vec<(Vec<u8>, usize)> =
+        bytes.chunks(CHUNK_BYTES).map(|part| (part.to_vec(), 0)).collect();
+    if let Some((_, count)) = chunks.last_mut() {
+        *count = entries.len();
     }
     Ok(chunks)
 }
@@ -624,8 +780,7 @@ mod tests {
 
     fn entry(name: &str, live: &Value) -> Entry {
         let object = kinds::CONFIG_MAP.object("ns", name);
-        let item =
-            crate::plan::Item { object: object.clone(), live: Some(Arc::new(live.clone())), before: None };
+        let item = crate::plan::Item::new(object.clone(), Some(live), None);
         let step = Move::delete(&item, Removal::within(std::time::Duration::from_secs(1)));
         Entry::of(0, &Chain::new(object, Vec::new()), 0, &step)
     }
@@ -642,25 +797,107 @@ mod tests {
         let (bytes, count) = &packed[0];
         let chunk = Chunk { name: "x".into(), sha256: hash(bytes), entries: *count };
         let secret = json!({"data": {"entries": ByteString(bytes.clone())}});
-        let read = parse_chunk(&secret, &chunk).unwrap();
+        let read = unpack(&chunk_bytes(&secret, &chunk).unwrap()).unwrap();
         assert_eq!(read.len(), 100);
         assert_eq!(read[7].pre_image().unwrap().uid, "u1");
         let mut broken = bytes.clone();
         broken[20] ^= 1;
         let secret = json!({"data": {"entries": ByteString(broken)}});
-        assert!(parse_chunk(&secret, &chunk).unwrap_err().to_string().contains("hash differs"));
+        assert!(chunk_bytes(&secret, &chunk).unwrap_err().to_string().contains("hash differs"));
+    }
+
+    fn noise(seed: usize, words: usize) -> String {
+        (0..words).map(|n| hash(format!("{seed}.{n}").as_bytes())).collect()
     }
 
     #[test]
     fn what_does_not_fit_one_chunk_goes_into_several() {
-        let noise =
-            |seed: usize| -> String { (0..60).map(|n| hash(format!("{seed}.{n}").as_bytes())).collect() };
         let entries: Vec<Entry> =
-            (0..900).map(|n| entry(&format!("c{n}"), &config_map("c", &noise(n)))).collect();
+            (0..900).map(|n| entry(&format!("c{n}"), &config_map("c", &noise(n, 60)))).collect();
         let packed = pack(&entries).unwrap();
         assert!(packed.len() > 1);
-        assert_eq!(packed.iter().map(|(_, count)| count).sum::<usize>(), 900);
-        assert!(packed.iter().all(|(bytes, _)| bytes.len() < CHUNK_BYTES + 100 * 1024));
+        assert_eq!(packed.last().unwrap().1, 900);
+        assert!(packed.iter().rev().skip(1).all(|(_, count)| *count == 0));
+        assert!(packed.iter().all(|(bytes, _)| bytes.len() <= CHUNK_BYTES));
+        let whole: Vec<u8> = packed.into_iter().flat_map(|(bytes, _)| bytes).collect();
+        assert_eq!(unpack(&whole).unwrap().len(), 900);
+    }
+
+    #[test]
+    fn one_object_that_is_larger_than_a_chunk_is_journalled_all_the_same() {
+        let large = noise(1, 40_000);
+        let packed = pack(&[entry("c", &config_map("c", &large))]).unwrap();
+        assert!(packed.len() > 1 && packed.iter().all(|(bytes, _)| bytes.len() <= CHUNK_BYTES));
+        let whole: Vec<u8> = packed.into_iter().flat_map(|(bytes, _)| bytes).collect();
+        let image = unpack(&whole).unwrap()[0].pre_image().unwrap().object.value();
+        assert_eq!(image["data"]["k"], large);
+    }
+
+    #[test]
+    fn what_is_added_to_a_small_chunk_is_read_with_it() {
+        let first = pack(&[entry("a", &config_map("a", "1"))]).unwrap().remove(0).0;
+        let second = pack(&[entry("b", &config_map("b", "2"))]).unwrap().remove(0).0;
+        assert_eq!(unpack(&[first, second].concat()).unwrap().len(), 2);
+    }
+
+    /// An API server with one Secret, which it stores, and which somebody may change behind our back.
+    fn secret_server(
+        stored: Arc<std::sync::Mutex<Value>>,
+        before_put: impl Fn(u32, &mut Value) + Send + Sync + 'static,
+    ) -> crate::fake::Fake {
+        let puts = std::sync::atomic::AtomicU32::new(0);
+        crate::fake::Fake::new(move |method, _| {
+            let mut secret = stored.lock().unwrap();
+            if method == "PUT" {
+                before_put(puts.fetch_add(1, std::sync::atomic::Ordering::Relaxed), &mut secret);
+            }
+            match (method, secret["metadata"]["changed"].take()) {
+                ("GET", _) | (_, Value::Null) => (200, secret.clone()),
+                _ => (409, json!({"kind": "Status", "reason": "Conflict"})),
+            }
+        })
+    }
+
+    async fn ledger_on(fake: &crate::fake::Fake) -> Ledger {
+        Ledger::load(&Arc::new(fake.cluster(1)), "home", "s").await.unwrap()
+    }
+
+    fn stored_head(journals: &str) -> Value {
+        let head = ByteString(format!(r#"{{"format": 1, "journals": [{journals}]}}"#).into_bytes());
+        json!({"metadata": {"name": "belay-s", "resourceVersion": "1"}, "data": {"head": head}})
+    }
+
+    const OPEN: &str = r#"{"run": "r", "status": "open", "opened": "", "changed": "", "deaths": 0,
+        "noReturn": false, "chunks": []}"#;
+
+    #[tokio::test]
+    async fn a_head_on_which_somebody_put_a_label_is_written_all_the_same() {
+        let stored = Arc::new(std::sync::Mutex::new(stored_head(OPEN)));
+        let labelled = |put: u32, secret: &mut Value| {
+            if put == 0 {
+                secret["metadata"]["labels"]["team"] = "b".into();
+                secret["metadata"]["changed"] = true.into();
+            }
+        };
+        let fake = secret_server(stored.clone(), labelled);
+        let mut ledger = ledger_on(&fake).await;
+        ledger.change(|journal| journal.deaths = 1).await.unwrap();
+        assert_eq!(fake.seen().iter().filter(|(method, _)| method == "PUT").count(), 2);
+        assert_eq!(ledger.open_journal().unwrap().deaths, 1);
+    }
+
+    #[tokio::test]
+    async fn a_head_that_another_run_wrote_is_never_written_over() {
+        let stored = Arc::new(std::sync::Mutex::new(stored_head(OPEN)));
+        let taken = |_: u32, secret: &mut Value| {
+            *secret = stored_head("");
+            secret["metadata"]["changed"] = true.into();
+        };
+        let fake = secret_server(stored.clone(), taken);
+        let mut ledger = ledger_on(&fake).await;
+        let failed = ledger.change(|journal| journal.deaths = 1).await;
+        assert!(failed.is_err_and(|failure| failure.is_conflict()));
+        assert_eq!(fake.seen().iter().filter(|(method, _)| method == "PUT").count(), 1);
     }
 
     #[test]
@@ -678,17 +915,21 @@ mod tests {
             opened: String::new(),
             changed: String::new(),
             deaths: 0,
+            handed_on: false,
             no_return: false,
+            undoing: None,
             remark: String::new(),
             chunks: chunks
                 .map(|n| Chunk { name: format!("belay-s-{n:02}"), sha256: String::new(), entries: 1 })
                 .collect(),
         };
         let mut journals = vec![journal(0..0), journal(0..16), journal(16..32)];
-        let free = free_names("s", &mut journals, 10).unwrap();
+        let free = free_names("s", &mut journals, 10, None).unwrap();
         assert_eq!((journals.len(), free[0].as_str()), (2, "belay-s-16"));
+        let free = free_names("s", &mut journals, 1, Some("belay-s-16")).unwrap();
+        assert_eq!(free, ["belay-s-17"]);
         let mut only = vec![journal(0..30)];
-        assert!(free_names("s", &mut only, 3).is_none());
+        assert!(free_names("s", &mut only, 3, None).is_none());
     }
 
     #[test]

@@ -9,6 +9,8 @@ pub mod act;
 pub mod args;
 pub mod cluster;
 pub mod dry_run;
+#[cfg(test)]
+mod fake;
 pub mod journal;
 pub mod lock;
 pub mod logging;
@@ -24,8 +26,10 @@ pub mod watch;
 
 pub use args::Common;
 pub use cluster::Failure;
-pub use object::{FieldPath, Kind, ObjectRef, kinds};
-pub use plan::{Chain, Field, Finding, Item, Move, Owner, Plan, Progress, Propagation, Removal, Test, Undo};
+pub use object::{Body, FieldPath, Kind, ObjectRef, kinds};
+pub use plan::{
+    Chain, Closing, Field, Finding, Item, Move, Owner, Plan, Progress, Propagation, Removal, Test, Undo,
+};
 pub use program::{Registered, step_main};
 pub use step::{Meta, Needs, Reader, Rule, Step};
 pub use watch::{Scope, View};

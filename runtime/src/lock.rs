@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::Instant};
 
 use crate::{
-    cluster::{Answer, Cluster, Failure, Halt, Missed},
-    object::{ObjectRef, kinds, text, uid},
+    cluster::{Answer, Cluster, Failure, Halt, Missed, Mode, Precondition},
+    object::{ObjectRef, kinds, resource_version, text, uid},
+    plan::Propagation,
     step::Meta,
 };
 
@@ -20,6 +21,14 @@ const RENEWED: Duration = Duration::from_secs(4);
 const UNSURE: Duration = Duration::from_secs(10);
 /// How long 403 on the Lease may last: Helm re-creates RBAC under a running pod, and that passes.
 const FORBIDDEN_MAY_PASS: Duration = Duration::from_secs(15);
+/// How long a run that made a home waits for another that made one at the same moment to give way.
+const GIVES_WAY: Duration = Duration::from_secs(10);
+
+/// Says whose Lease it is; a Lease without it makes no home.
+const FAMILY: &str = "belay.dev/family";
+
+/// Says on the Lease what its holder is doing: a step's name, or an operation's words.
+const DOING: &str = "belay.dev/doing";
 
 /// The Lease of a family.
 #[must_use]
@@ -41,15 +50,38 @@ pub enum Holder {
     },
     /// A process outside the cluster.
     Process {
-        /// On which host.
+        /// On which host; only for people, since two machines may bear one name.
         host: String,
         /// Its process id.
         pid: u32,
         /// When it started, in the kernel's ticks: process ids come back.
         started: String,
+        /// Where its process id means something. Older versions did not write it.
+        place: Option<Place>,
     },
     /// Something that another version wrote.
     Unknown(String),
+}
+
+/// Where a process id means something: one boot of one machine, and one pid namespace in it. Host names do not tell: two
+/// containers may share theirs, and see none of each other's processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The id that the kernel gave itself when it booted.
+    pub boot: String,
+    /// The number of the pid namespace.
+    pub pids: String,
+}
+
+impl Place {
+    /// Where this process runs; none where there is no `/proc` to tell.
+    fn here() -> Option<Self> {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
+        let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
+        // pid:[4026531836]
+        let pids: String = link.to_str()?.chars().filter(char::is_ascii_digit).collect();
+        (!boot.is_empty() && !pids.is_empty()).then_some(Self { boot, pids })
+    }
 }
 
 impl Holder {
@@ -63,7 +95,7 @@ impl Holder {
             return Self::Pod { namespace, name, uid };
         }
         let pid = std::process::id();
-        Self::Process { host: host(), pid, started: started(pid).unwrap_or_default() }
+        Self::Process { host: host(), pid, started: started(pid).unwrap_or_default(), place: Place::here() }
     }
 
     fn parse(written: &str) -> Self {
@@ -71,9 +103,17 @@ impl Holder {
             ["pod", namespace, name, uid] => {
                 Self::Pod { namespace: namespace.into(), name: name.into(), uid: uid.into() }
             }
-            ["process", host, pid, started] => match pid.parse() {
-                Ok(pid) => Self::Process { host: host.into(), pid, started: started.into() },
-                Err(_) => Self::Unknown(written.to_owned()),
+            ["process", host, pid, started, ref place @ ..] => match (pid.parse(), place) {
+                (Ok(pid), []) => {
+                    Self::Process { host: host.into(), pid, started: started.into(), place: None }
+                }
+                (Ok(pid), [boot, pids]) => Self::Process {
+                    host: host.into(),
+                    pid,
+                    started: started.into(),
+                    place: Some(Place { boot: (*boot).to_owned(), pids: (*pids).to_owned() }),
+                },
+                _ => Self::Unknown(written.to_owned()),
             },
             _ => Self::Unknown(written.to_owned()),
         }
@@ -84,7 +124,12 @@ impl std::fmt::Display for Holder {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Pod { namespace, name, uid } => write!(out, "pod/{namespace}/{name}/{uid}"),
-            Self::Process { host, pid, started } => write!(out, "process/{host}/{pid}/{started}"),
+            Self::Process { host, pid, started, place: None } => {
+                write!(out, "process/{host}/{pid}/{started}")
+            }
+            Self::Process { host, pid, started, place: Some(Place { boot, pids }) } => {
+                write!(out, "process/{host}/{pid}/{started}/{boot}/{pids}")
+            }
             Self::Unknown(written) => out.write_str(written),
         }
     }
@@ -131,7 +176,9 @@ pub async fn life(cluster: &Cluster, holder: &Holder) -> Result<Life, Failure> {
                 Err(failure) => Err(failure),
             }
         }
-        Holder::Process { host: where_, pid, started: when } if *where_ == host() => {
+        Holder::Process { pid, started: when, place: Some(place), .. }
+            if Place::here().as_ref() == Some(place) =>
+        {
             Ok(if started(*pid).as_deref() == Some(when) { Life::Alive } else { Life::Dead })
         }
         Holder::Process { .. } | Holder::Unknown(_) => Ok(Life::Unknown),
@@ -142,11 +189,16 @@ pub async fn life(cluster: &Cluster, holder: &Holder) -> Result<Life, Failure> {
 #[derive(Debug, thiserror::Error)]
 pub enum NotLocked {
     /// Somebody else has it.
+    #[error("not now: {holder} holds the lock {lease} and is at work. Try again when it has finished")]
+    Held {
+        /// Who.
+        holder: String,
+        /// The Lease.
+        lease: String,
+    },
+    /// It can't be had in this home: the family lives elsewhere, or there is no such namespace.
     #[error("{0}")]
-    Held(String),
-    /// Another home has it.
-    #[error("{0}")]
-    SecondHome(String),
+    WrongHome(String),
     /// It could not be asked for.
     #[error(transparent)]
     Call(#[from] Failure),
@@ -168,16 +220,75 @@ pub fn lease(meta_family: &str, home: &str) -> ObjectRef {
     kinds::LEASE.object(home, name(meta_family))
 }
 
+/// Whether a Lease says that its namespace is the home of a family.
+fn makes_home(lease: &Value) -> bool {
+    lease.pointer("/metadata/labels").is_some_and(|labels| labels.get(FAMILY).is_some())
+}
+
+/// Whether a namespace is the home of a family.
+pub async fn is_home(cluster: &Cluster, family: &str, namespace: &str) -> Result<bool, Failure> {
+    Ok(cluster.get(&lease(family, namespace)).await?.as_ref().is_some_and(makes_home))
+}
+
 /// Who holds a Lease, if anybody.
 #[must_use]
 pub fn holder_of(lease: &Value) -> Option<Holder> {
     text(lease, "/spec/holderIdentity").filter(|holder| !holder.is_empty()).map(Holder::parse)
 }
 
+/// Who is at work, as the Lease says.
+#[derive(Clone, Debug)]
+pub struct AtWork {
+    /// Who.
+    pub holder: Holder,
+    /// Since when it has the lock.
+    pub since: String,
+    /// When it said last that it is there.
+    pub renewed: String,
+    /// What it does: a step's name, or an operation's words. Older versions did not say.
+    pub doing: Option<String>,
+    /// Whether it still runs.
+    pub life: Life,
+}
+
+/// Looks who holds the lock of a family, and whether it lives.
+pub async fn at_work(cluster: &Cluster, family: &str, home: &str) -> Result<Option<AtWork>, Failure> {
+    let Some(found) = cluster.get(&lease(family, home)).await? else { return Ok(None) };
+    let Some(holder) = holder_of(&found) else { return Ok(None) };
+    let said = |pointer: &str| text(&found, pointer).unwrap_or_default().to_owned();
+    let annotations = found.pointer("/metadata/annotations");
+    Ok(Some(AtWork {
+        life: life(cluster, &holder).await?,
+        holder,
+        since: said("/spec/acquireTime"),
+        renewed: said("/spec/renewTime"),
+        doing: annotations.and_then(|all| all.get(DOING)?.as_str()).map(str::to_owned),
+    }))
+}
+
+/// What the lock is taken for.
+#[derive(Clone, Debug)]
+pub struct Errand {
+    /// In a few words; a step says its name.
+    pub doing: String,
+    /// Until when to wait for it.
+    pub until: Instant,
+    /// Whether a holder that is alive is waited for too, or only one of which nothing can be known.
+    pub waits_for_the_living: bool,
+}
+
 /// Refuses when the family has a home elsewhere on this cluster: two homes are two locks.
 pub async fn refuse_second_home(cluster: &Cluster, meta: &Meta, home: &str) -> Result<(), NotLocked> {
+    match other_homes(cluster, meta, home).await?.first() {
+        None => Ok(()),
+        Some(other) => Err(second_home(meta, other)),
+    }
+}
+
+/// The namespaces besides this one in which the family has a Lease.
+async fn other_homes(cluster: &Cluster, meta: &Meta, home: &str) -> Result<Vec<String>, Failure> {
     let mut elsewhere = Vec::new();
-    let selector = format!("belay.dev/family={}", meta.family);
+    let selector = format!("{FAMILY}={}", meta.family);
     cluster
         .list(&kinds::LEASE, None, Some(&selector), |lease| match lease {
             Some(lease) => elsewhere.extend(
@@ -186,27 +297,40 @@ pub async fn refuse_second_home(cluster: &Cluster, meta: &Meta, home: &str) -> R
             None => elsewhere.clear(),
         })
         .await?;
-    match elsewhere.first() {
-        None => Ok(()),
-        Some(other) => Err(NotLocked::SecondHome(format!(
-            "the family {family} already has its home in namespace {other}: two homes would be two locks. Use --home \
-             {other}, or, if nothing is left there to undo, remove the old home: kubectl -n {other} delete lease {lease}",
-            family = meta.family,
-            lease = name(meta.family),
-        ))),
-    }
+    Ok(elsewhere)
+}
+
+fn second_home(meta: &Meta, other: &str) -> NotLocked {
+    NotLocked::WrongHome(format!(
+        "the family {family} already has its home in namespace {other}: two homes would be two locks. Use --home \
+         {other}, or, if nothing is left there to undo, remove the old home: kubectl -n {other} delete lease {lease}",
+        family = meta.family,
+        lease = name(meta.family),
+    ))
 }
 
 impl Lock {
-    /// Takes the lock, waiting until `until` for a live holder.
+    /// Takes the lock for a run of a step, waiting until `until` for a live holder.
     pub async fn take(
         cluster: &Arc<Cluster>,
         meta: &Meta,
         home: &str,
         until: Instant,
     ) -> Result<Self, NotLocked> {
+        let errand = Errand { doing: meta.name.to_owned(), until, waits_for_the_living: true };
+        Self::take_for(cluster, meta, home, errand).await
+    }
+
+    /// Takes the lock.
+    pub async fn take_for(
+        cluster: &Arc<Cluster>,
+        meta: &Meta,
+        home: &str,
+        errand: Errand,
+    ) -> Result<Self, NotLocked> {
         let object = lease(meta.family, home);
         let me = Holder::me();
+        let mine = Claim { family: meta.family, holder: me.to_string(), doing: errand.doing };
         let mut unchanged: Option<(String, Instant)> = None;
         let mut said = false;
         loop {
@@ -218,7 +342,7 @@ impl Lock {
                 Some(holder) => life(cluster, holder).await?,
             };
             // With nothing known of the holder, only our own clock counts: its clock may be wrong.
-            let version = found.as_ref().map(crate::object::resource_version).unwrap_or_default().to_owned();
+            let version = found.as_ref().map(resource_version).unwrap_or_default().to_owned();
             let expired = match &unchanged {
                 Some((seen, since)) if *seen == version => since.elapsed() >= LASTS,
                 _ => {
@@ -227,7 +351,7 @@ impl Lock {
                 }
             };
             if life == Life::Dead || (life == Life::Unknown && expired) {
-                match write(cluster, &object, meta.family, &me.to_string(), found.as_ref()).await {
+                match write(cluster, &object, &mine, found.as_ref()).await {
                     Ok(_) => {
                         let from_the_dead = holder.as_ref().is_some_and(|holder| *holder != me);
                         if let (true, Some(holder)) = (from_the_dead, &holder) {
@@ -235,29 +359,30 @@ impl Lock {
                                 "took the lock over from {holder}, which has ended without releasing it"
                             );
                         }
-                        let renewal =
-                            tokio::spawn(renew(cluster.clone(), object.clone(), meta.family, me.to_string()));
-                        return Ok(Self {
-                            cluster: cluster.clone(),
-                            object,
-                            me: me.to_string(),
-                            renewal,
-                            from_the_dead,
-                        });
+                        let me = mine.holder.clone();
+                        let renewal = tokio::spawn(renew(cluster.clone(), object.clone(), mine));
+                        let lock = Self { cluster: cluster.clone(), object, me, renewal, from_the_dead };
+                        let was_home = found.as_ref().is_some_and(makes_home);
+                        return if was_home { Ok(lock) } else { lock.in_the_only_home(meta, home).await };
                     }
                     Err(failure) if failure.is_conflict() || failure.is_already_exists() => continue,
+                    Err(failure) if failure.is_not_found(home) => {
+                        return Err(NotLocked::WrongHome(format!(
+                            "the family's home, namespace {home}, does not exist: create it, or name another with \
+                             --home"
+                        )));
+                    }
                     Err(failure) => return Err(failure.into()),
                 }
             }
             let holder = holder.map(|holder| holder.to_string()).unwrap_or_default();
+            let waits = life == Life::Unknown || errand.waits_for_the_living;
+            if !waits || Instant::now() >= errand.until {
+                return Err(NotLocked::Held { holder, lease: object.to_string() });
+            }
             if !said {
                 log::info!("waiting for the lock {object}: {holder} holds it");
                 said = true;
-            }
-            if Instant::now() >= until {
-                return Err(NotLocked::Held(format!(
-                    "not now: {holder} holds the lock {object} and is at work. Try again when it has finished"
-                )));
             }
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
@@ -266,22 +391,77 @@ impl Lock {
         }
     }
 
+    /// Two first runs with two homes may both have looked for another before either had made its own. So whoever made one
+    /// looks again. Of two, the home whose name comes later gives way at once, and the other goes on when it has. One that
+    /// does not give way has looked before ours was there, and is at work: then we do.
+    async fn in_the_only_home(self, meta: &Meta, home: &str) -> Result<Self, NotLocked> {
+        let until = Instant::now() + GIVES_WAY;
+        loop {
+            let why_not = match other_homes(&self.cluster, meta, home).await {
+                Ok(others) => match others.first() {
+                    None => return Ok(self),
+                    Some(other) if other.as_str() > home && Instant::now() < until => None,
+                    Some(other) => Some(second_home(meta, other)),
+                },
+                // Nobody with this account could look before, either, and it went on.
+                Err(failure) if failure.is_forbidden() => return Ok(self),
+                Err(failure) => Some(failure.into()),
+            };
+            if let Some(why_not) = why_not {
+                if let Err(failure) = self.give_back(false).await {
+                    log::warn!("the lock in namespace {home} could not be given back: {failure}");
+                }
+                return Err(why_not);
+            }
+            // A halt is met by the next look.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
     /// Gives the lock back. Later runs see that nobody died.
     pub async fn release(self) -> Result<(), Failure> {
+        self.give_back(true).await
+    }
+
+    async fn give_back(self, stays_home: bool) -> Result<(), Failure> {
         self.renewal.abort();
         for _ in 0..3 {
-            let Some(found) = read(&self.cluster, &self.object).await? else { return Ok(()) };
-            if text(&found, "/spec/holderIdentity") != Some(&self.me) {
-                return Ok(());
+            let Some(mut found) = self.held().await? else { return Ok(()) };
+            found["spec"]["holderIdentity"] = "".into();
+            if !stays_home {
+                found["metadata"]["labels"] = json!({});
             }
-            let mut body = found;
-            body["spec"]["holderIdentity"] = "".into();
-            match once(&self.cluster, Method::PUT, self.object.path(), Some(&body)).await {
+            match once(&self.cluster, Method::PUT, self.object.path(), Some(&found)).await {
                 Err(failure) if failure.is_conflict() => {}
                 other => return other.map(|_| ()),
             }
         }
         Ok(())
+    }
+
+    /// Gives the lock back for good, and takes its Lease away. Returns whether that is so: somebody may have it by now.
+    pub async fn remove(self) -> Result<bool, Failure> {
+        self.renewal.abort();
+        for _ in 0..3 {
+            let Some(found) = self.held().await? else { return Ok(false) };
+            let precondition = Precondition {
+                uid: uid(&found).to_owned(),
+                resource_version: Some(resource_version(&found).to_owned()),
+            };
+            let gone = self.cluster.delete(&self.object, &precondition, Propagation::Background, Mode::Real);
+            match gone.await {
+                Err(failure) if failure.is_conflict() => {}
+                Err(failure) if failure.is_not_found(&self.object.name) => return Ok(false),
+                other => return other.map(|_| true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// The Lease, while it is ours.
+    async fn held(&self) -> Result<Option<Value>, Failure> {
+        let found = read(&self.cluster, &self.object).await?;
+        Ok(found.filter(|found| text(found, "/spec/holderIdentity") == Some(&self.me)))
     }
 }
 
@@ -291,19 +471,27 @@ impl Drop for Lock {
     }
 }
 
-async fn renew(cluster: Arc<Cluster>, object: ObjectRef, family: &'static str, me: String) {
+/// What this process writes into the Lease.
+struct Claim {
+    family: &'static str,
+    holder: String,
+    doing: String,
+}
+
+async fn renew(cluster: Arc<Cluster>, object: ObjectRef, mine: Claim) {
     let mut renewed = Instant::now();
+    cluster.sure_until(Some(renewed + UNSURE));
     let mut forbidden: Option<Instant> = None;
     loop {
         tokio::time::sleep(if renewed.elapsed() > RENEWED { Duration::from_secs(1) } else { RENEWED }).await;
         let asked = Instant::now();
         let result = async {
             let found = cluster.unguarded(Method::GET, object.path(), None).await?;
-            if text(&found, "/spec/holderIdentity") != Some(me.as_str()) {
+            if text(&found, "/spec/holderIdentity") != Some(mine.holder.as_str()) {
                 let now = text(&found, "/spec/holderIdentity").unwrap_or_default();
                 return Ok(Some(format!("{object} is now held by '{now}'")));
             }
-            let body = body(&object, family, &me, Some(&found));
+            let body = body(&object, &mine, Some(&found));
             cluster.unguarded(Method::PUT, object.path(), Some(&body)).await.map(|_| None)
         }
         .await;
@@ -311,6 +499,7 @@ async fn renew(cluster: Arc<Cluster>, object: ObjectRef, family: &'static str, m
             Ok(None) => {
                 renewed = asked;
                 forbidden = None;
+                cluster.sure_until(Some(renewed + UNSURE));
                 cluster.pause(false);
             }
             Ok(Some(lost)) => return cluster.halt(Halt::LockLost(lost)),
@@ -383,11 +572,10 @@ async fn read(cluster: &Cluster, object: &ObjectRef) -> Result<Option<Value>, Fa
 async fn write(
     cluster: &Cluster,
     object: &ObjectRef,
-    family: &str,
-    holder: &str,
+    mine: &Claim,
     found: Option<&Value>,
 ) -> Result<Value, Failure> {
-    let body = body(object, family, holder, found);
+    let body = body(object, mine, found);
     if found.is_some() {
         once(cluster, Method::PUT, object.path(), Some(&body)).await
     } else {
@@ -396,7 +584,8 @@ async fn write(
     }
 }
 
-fn body(object: &ObjectRef, family: &str, holder: &str, found: Option<&Value>) -> Value {
+fn body(object: &ObjectRef, mine: &Claim, found: Option<&Value>) -> Value {
+    let holder = mine.holder.as_str();
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let same = found.and_then(|lease| text(lease, "/spec/holderIdentity")) == Some(holder);
     let acquired = found.and_then(|lease| text(lease, "/spec/acquireTime")).filter(|_| same).unwrap_or(&now);
@@ -404,7 +593,8 @@ fn body(object: &ObjectRef, family: &str, holder: &str, found: Option<&Value>) -
         .and_then(|lease| lease.pointer("/spec/leaseTransitions").and_then(Value::as_i64))
         .map_or(0, |times| if same { times } else { times + 1 });
     let mut body = object.manifest();
-    body["metadata"]["labels"] = json!({"belay.dev/family": family});
+    body["metadata"]["labels"] = json!({ FAMILY: mine.family });
+    body["metadata"]["annotations"] = json!({ DOING: mine.doing });
     if let Some(version) = found.and_then(|lease| text(lease, "/metadata/resourceVersion")) {
         body["metadata"]["resourceVersion"] = version.into();
     }
@@ -423,11 +613,108 @@ mod tests {
     fn a_holder_reads_back_as_it_was_written() {
         for holder in [
             Holder::Pod { namespace: "ns".into(), name: "p-1".into(), uid: "u".into() },
-            Holder::Process { host: "h".into(), pid: 7, started: "99".into() },
+            Holder::Process { host: "h".into(), pid: 7, started: "99".into(), place: None },
+            Holder::me(),
             Holder::Unknown("somebody".into()),
+            Holder::Unknown("process/h/7/99/boot".into()),
         ] {
             assert_eq!(Holder::parse(&holder.to_string()), holder);
         }
+    }
+
+    #[tokio::test]
+    async fn a_process_is_judged_only_from_where_its_id_means_something() {
+        let fake = crate::fake::Fake::new(|_, _| (500, Value::Null));
+        let cluster = fake.cluster(1);
+        let Holder::Process { host, pid, started, place: Some(here) } = Holder::me() else {
+            panic!("this is a process, and it knows where it runs");
+        };
+        let of = |pid, place| Holder::Process { host: host.clone(), pid, started: started.clone(), place };
+        let other_boot = Place { boot: "another".into(), ..here.clone() };
+        let other_pids = Place { pids: "1".into(), ..here.clone() };
+        for (holder, is) in [
+            (of(pid, Some(here.clone())), Life::Alive),
+            (of(u32::MAX, Some(here)), Life::Dead),
+            // Each of the same host name, and none of them can be seen from here.
+            (of(u32::MAX, Some(other_boot)), Life::Unknown),
+            (of(u32::MAX, Some(other_pids)), Life::Unknown),
+            (of(u32::MAX, None), Life::Unknown),
+        ] {
+            assert_eq!(life(&cluster, &holder).await.unwrap(), is, "{holder}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_lease_tells_who_is_at_work_on_what() {
+        let of = |holder: &'static str| {
+            crate::fake::Fake::new(move |_, path| match path {
+                "/apis/coordination.k8s.io/v1/namespaces/home/leases/belay-f" => (
+                    200,
+                    json!({
+                        "metadata": {"annotations": {DOING: "some-step"}},
+                        "spec": {"holderIdentity": holder, "acquireTime": "then", "renewTime": "now"},
+                    }),
+                ),
+                _ => (403, json!({})),
+            })
+        };
+        let asked =
+            |holder| async move { at_work(&of(holder).cluster(1).impatient(), "f", "home").await.unwrap() };
+        assert!(asked("").await.is_none());
+        // The right to look at its pod is missing: then nothing is known of it.
+        let found = asked("pod/ns/p/u").await.unwrap();
+        assert_eq!((found.life, found.doing.as_deref()), (Life::Unknown, Some("some-step")));
+        assert_eq!((found.since.as_str(), found.renewed.as_str()), ("then", "now"));
+    }
+
+    /// What becomes of a run that made a home, when the list of Leases shows these others, one answer after the other.
+    async fn makes_a_home(others: &'static [Option<&'static str>]) -> (Result<Lock, NotLocked>, Vec<String>) {
+        const META: Meta = Meta {
+            name: "s",
+            family: "f",
+            family_steps: &["s"],
+            purpose: "",
+            default_home: "m",
+            deadline: LASTS,
+            undo_reserve: LASTS,
+            keeps_done_record: false,
+            read_only: false,
+        };
+        let (lists, made) = (std::sync::Mutex::new(others.iter()), std::sync::Mutex::new(false));
+        let fake = crate::fake::Fake::new(move |method, path| {
+            let named = path.ends_with("/belay-f");
+            let there = std::mem::replace(&mut *crate::cluster::lock(&made), true);
+            let lease = json!({
+                "metadata": {"name": "belay-f", "namespace": "m", "uid": "u", "resourceVersion": "1"},
+                "spec": {"holderIdentity": Holder::me().to_string()},
+            });
+            match method {
+                "GET" if !named => {
+                    let other = crate::cluster::lock(&lists).next().copied().flatten();
+                    let items: Vec<Value> =
+                        other.iter().map(|other| json!({"metadata": {"namespace": other}})).collect();
+                    (200, json!({"items": items, "metadata": {}}))
+                }
+                "GET" if !there => (404, json!({"code": 404, "details": {"name": "belay-f"}})),
+                _ => (200, lease),
+            }
+        });
+        let cluster = Arc::new(fake.cluster(1));
+        let taken = Lock::take(&cluster, &META, "m", Instant::now()).await;
+        (taken, fake.seen().into_iter().map(|(method, _)| method).filter(|method| method != "GET").collect())
+    }
+
+    #[tokio::test]
+    async fn of_two_homes_made_at_once_one_stays() {
+        let (taken, writes) = makes_a_home(&[None]).await;
+        assert!(taken.is_ok() && writes == ["POST"], "{writes:?}");
+        // The other one comes first.
+        let (taken, writes) = makes_a_home(&[Some("a")]).await;
+        let Err(NotLocked::WrongHome(why)) = taken else { panic!("it has the lock") };
+        assert!(why.contains("already has its home in namespace a") && writes == ["POST", "PUT"], "{why}");
+        // This one comes first, and the other gives way.
+        let (taken, writes) = makes_a_home(&[Some("z"), Some("z"), None]).await;
+        assert!(taken.is_ok() && writes == ["POST"], "{writes:?}");
     }
 
     #[test]
@@ -440,12 +727,13 @@ mod tests {
     fn a_renewal_keeps_the_time_of_acquisition_and_a_takeover_counts() {
         let object = lease("f", "ns");
         let found = json!({"spec": {"holderIdentity": "a", "acquireTime": "then", "leaseTransitions": 3}});
-        let renewal = body(&object, "f", "a", Some(&found));
+        let by = |holder: &str| Claim { family: "f", holder: holder.into(), doing: "step".into() };
+        let renewal = body(&object, &by("a"), Some(&found));
         assert_eq!(
             (&renewal["spec"]["acquireTime"], &renewal["spec"]["leaseTransitions"]),
             (&json!("then"), &json!(3))
         );
-        let takeover = body(&object, "f", "b", Some(&found));
+        let takeover = body(&object, &by("b"), Some(&found));
         assert_eq!(takeover["spec"]["leaseTransitions"], 4);
         assert_ne!(takeover["spec"]["acquireTime"], "then");
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    object::{FieldPath, ObjectRef, condition, is_going, text, uid},
+    object::{Body, FieldPath, ObjectRef, condition, is_available, is_going, text, uid},
     watch::{Scope, View},
 };
 
@@ -19,6 +19,33 @@ pub struct Plan {
     pub point_of_no_return: Vec<Chain>,
     /// What a person must know.
     pub findings: Vec<Finding>,
+    /// What is said at the end, whichever end it is.
+    pub closing: Option<Closing>,
+}
+
+type Lines = Arc<dyn Fn(&View<'_>) -> Vec<String> + Send + Sync>;
+
+/// Lines for log and report that are known only when all is over: a table of what was found, for instance.
+#[derive(Clone)]
+pub struct Closing {
+    /// What they are read from.
+    pub(crate) scopes: Vec<Scope>,
+    /// The lines.
+    pub(crate) lines: Lines,
+}
+
+impl Closing {
+    /// Lines that are made from what the scopes show at the end.
+    #[must_use]
+    pub fn new(scopes: Vec<Scope>, lines: impl Fn(&View<'_>) -> Vec<String> + Send + Sync + 'static) -> Self {
+        Self { scopes, lines: Arc::new(lines) }
+    }
+}
+
+impl fmt::Debug for Closing {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("closing lines")
+    }
 }
 
 /// Moves that follow each other, for one object of a user.
@@ -28,6 +55,8 @@ pub struct Chain {
     pub subject: ObjectRef,
     /// What is done, in this order.
     pub moves: Vec<Move>,
+    /// Chains of a phase that share this run one after the other, in the plan's order, and are undone the other way.
+    pub turn: Option<String>,
 }
 
 /// One change, or one wait, that can be told apart from its neighbours, repeated and taken back.
@@ -42,7 +71,7 @@ pub struct Move {
     pub undo: Undo,
     /// The object as the plan saw it. Not stored: a journal keeps pre-images of its own.
     #[serde(skip)]
-    pub live: Option<Arc<Value>>,
+    pub live: Option<Body>,
 }
 
 /// What a move does.
@@ -52,7 +81,7 @@ pub enum Action {
     /// Make the object.
     Create {
         /// The object, without the run annotation.
-        body: Arc<Value>,
+        body: Body,
         /// Fields that tell whether an object that is there already is the one wanted.
         identity: Vec<FieldPath>,
         /// Owners made earlier in the chain; their uids are looked up when the move is made.
@@ -60,9 +89,9 @@ pub enum Action {
         owners: Vec<Owner>,
     },
     /// Delete the object and wait until it is gone.
-    Delete(Removal),
+    Delete(Arc<Removal>),
     /// Delete the object, wait until it is gone, and create it again as it was.
-    Recreate(Removal),
+    Recreate(Arc<Removal>),
     /// Set fields.
     Patch {
         /// Fields and their new values.
@@ -72,6 +101,9 @@ pub enum Action {
     Scale {
         /// How many.
         replicas: i64,
+        /// How many were available before: as many must be again when it is undone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        available: Option<i64>,
     },
     /// Move a state on by compare-and-swap.
     Advance {
@@ -100,6 +132,16 @@ pub struct Removal {
     pub not_on_create: Vec<FieldPath>,
     /// How long it may take until the object is gone.
     pub within: Duration,
+    /// Objects that may go with it. Before it is created again, those that are going must be gone: its controller would
+    /// take the old one for the new.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub companions: Vec<ObjectRef>,
+    /// Finalizers that nobody serves any more: they are taken off once the object is being deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub orphaned_finalizers: Vec<String>,
+    /// The Deployment that serves its finalizers: whoever waits in vain must know whether it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_by: Option<ObjectRef>,
 }
 
 /// Kubernetes' deletion propagation policies.
@@ -247,6 +289,44 @@ pub struct Wait {
     pub check: Check,
 }
 
+impl Wait {
+    /// A wait until the object of this uid is gone. Whoever waits in vain learns what holds it, and whether the Deployment
+    /// that serves its finalizers runs.
+    pub(crate) fn gone(
+        object: &ObjectRef,
+        gone: &str,
+        within: Duration,
+        served_by: Option<&ObjectRef>,
+    ) -> Self {
+        let (watched, gone, server) = (object.clone(), gone.to_owned(), served_by.cloned());
+        let check = move |view: &View<'_>| match view.get(&watched) {
+            Some(live) if uid(&live) == gone => match (Test::Gone.ask(Some(&live)), &server) {
+                (Progress::Pending(held), Some(server)) => {
+                    Progress::Pending(format!("{held}; {}", life_of(server, view.get(server).as_ref())))
+                }
+                (asked, _) => asked,
+            },
+            _ => Progress::Done,
+        };
+        Self {
+            what: format!("{object} gone"),
+            scopes: std::iter::once(object).chain(served_by).map(Scope::of).collect(),
+            within,
+            check: Check::Code(Arc::new(check)),
+        }
+    }
+}
+
+/// Whether what serves a finalizer runs.
+fn life_of(server: &ObjectRef, found: Option<&Value>) -> String {
+    let is = match found {
+        Some(deployment) if is_available(deployment) => "is available",
+        Some(_) => "is not available",
+        None => "does not exist",
+    };
+    format!("{server}, which serves it, {is}")
+}
+
 /// When a wait is over.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -272,6 +352,8 @@ impl fmt::Debug for Check {
 pub enum Progress {
     /// It holds.
     Done,
+    /// It holds, and this is worth a line in the report.
+    DoneWith(String),
     /// Not yet, and what is missing.
     Pending(String),
     /// It can never hold any more.
@@ -331,15 +413,15 @@ impl fmt::Display for Finding {
 }
 
 impl Move {
-    fn new(object: ObjectRef, action: Action, live: Option<Arc<Value>>) -> Self {
+    fn new(object: ObjectRef, action: Action, live: Option<Body>) -> Self {
         Self { object, action, undo: Undo::Inverse, live }
     }
 
     /// Makes an object. `identity` names the fields that tell whether one that is there already will do.
     #[must_use]
-    pub fn create(object: ObjectRef, body: Value, identity: &[&str]) -> Self {
+    pub fn create(object: ObjectRef, body: &Value, identity: &[&str]) -> Self {
         let identity = identity.iter().map(|path| FieldPath::dotted(path)).collect();
-        Self::new(object, Action::Create { body: Arc::new(body), identity, owners: Vec::new() }, None)
+        Self::new(object, Action::Create { body: Body::of(body), identity, owners: Vec::new() }, None)
     }
 
     /// Gives a created object an owner whose uid is known only when the move is made.
@@ -354,13 +436,13 @@ impl Move {
     /// Deletes what the snapshot saw.
     #[must_use]
     pub fn delete(item: &Item, removal: Removal) -> Self {
-        Self::new(item.object.clone(), Action::Delete(removal), item.live.clone())
+        Self::new(item.object.clone(), Action::Delete(removal.into()), item.live.clone())
     }
 
     /// Deletes what the snapshot saw and creates it again as it was.
     #[must_use]
     pub fn recreate(item: &Item, removal: Removal) -> Self {
-        Self::new(item.object.clone(), Action::Recreate(removal), item.live.clone())
+        Self::new(item.object.clone(), Action::Recreate(removal.into()), item.live.clone())
     }
 
     /// Sets fields of what the snapshot saw.
@@ -372,7 +454,11 @@ impl Move {
     /// Scales what the snapshot saw.
     #[must_use]
     pub fn scale(item: &Item, replicas: i64) -> Self {
-        Self::new(item.object.clone(), Action::Scale { replicas }, item.live.clone())
+        let available = item
+            .live()
+            .and_then(|live| live.pointer("/status/availableReplicas").and_then(Value::as_i64))
+            .filter(|available| *available > 0);
+        Self::new(item.object.clone(), Action::Scale { replicas, available }, item.live.clone())
     }
 
     /// Moves the state of what the snapshot saw.
@@ -392,6 +478,14 @@ impl Move {
         };
         let scopes = vec![Scope::of(&object)];
         Self::new(object, Action::Wait(Wait { what, scopes, within, check: Check::Object(test) }), None)
+    }
+
+    /// Waits until what the snapshot saw is gone, which somebody else deletes. `served_by` is the Deployment that serves
+    /// its finalizers.
+    #[must_use]
+    pub fn wait_gone(item: &Item, within: Duration, served_by: &ObjectRef) -> Self {
+        let wait = Wait::gone(&item.object, &item.uid, within, Some(served_by));
+        Self::new(item.object.clone(), Action::Wait(wait), None)
     }
 
     /// Waits until code says that it holds.
@@ -447,7 +541,7 @@ impl Action {
     pub fn fields(&self) -> Vec<Field> {
         match self {
             Self::Patch { fields } => fields.clone(),
-            Self::Scale { replicas } => {
+            Self::Scale { replicas, .. } => {
                 vec![Field { path: FieldPath::dotted("spec.replicas"), value: Some((*replicas).into()) }]
             }
             Self::Advance { path, to, .. } => {
@@ -462,7 +556,15 @@ impl Removal {
     /// Deletes with background propagation and waits this long until the object is gone.
     #[must_use]
     pub fn within(within: Duration) -> Self {
-        Self { propagation: Propagation::Background, ready: None, not_on_create: Vec::new(), within }
+        Self {
+            propagation: Propagation::Background,
+            ready: None,
+            not_on_create: Vec::new(),
+            within,
+            companions: Vec::new(),
+            orphaned_finalizers: Vec::new(),
+            served_by: None,
+        }
     }
 
     /// Says how one sees that the object works.
@@ -478,13 +580,43 @@ impl Removal {
         self.not_on_create = fields.iter().map(|path| FieldPath::dotted(path)).collect();
         self
     }
+
+    /// Names objects that may go with it and must not be half gone when it is created again.
+    #[must_use]
+    pub fn companions(mut self, companions: Vec<ObjectRef>) -> Self {
+        self.companions = companions;
+        self
+    }
+
+    /// Names the Deployment that serves its finalizers.
+    #[must_use]
+    pub fn served_by(mut self, deployment: ObjectRef) -> Self {
+        self.served_by = Some(deployment);
+        self
+    }
+
+    /// Names finalizers that nobody serves any more.
+    #[must_use]
+    pub fn orphaned_finalizers(mut self, finalizers: &[&str]) -> Self {
+        self.orphaned_finalizers = finalizers.iter().map(|&finalizer| finalizer.to_owned()).collect();
+        self
+    }
 }
 
 impl Chain {
     /// A chain about an object.
     #[must_use]
-    pub fn new(subject: ObjectRef, moves: Vec<Move>) -> Self {
-        Self { subject, moves }
+    pub fn new(subject: ObjectRef, mut moves: Vec<Move>) -> Self {
+        // There may be thousands of chains, and a list that grew has room for twice its moves.
+        moves.shrink_to_fit();
+        Self { subject, moves, turn: None }
+    }
+
+    /// Runs after the chains of the phase that have the same key and stand before it in the plan.
+    #[must_use]
+    pub fn in_turn(mut self, key: impl Into<String>) -> Self {
+        self.turn = Some(key.into());
+        self
     }
 }
 
@@ -509,14 +641,19 @@ impl Plan {
         self.findings.iter().filter(|finding| finding.level == Level::Refuse)
     }
 
-    /// Leaves out what a person excluded: chains about it and findings about it.
-    pub fn exclude(&mut self, written: &[String]) {
+    /// Leaves out what a person excluded: chains about it or that would change it, and findings about it. `left_out` is
+    /// what the step left out of its snapshot already. An exclusion that means nothing here is noted: a name may be
+    /// misspelt.
+    pub fn exclude(&mut self, written: &[String], mut left_out: Vec<ObjectRef>) {
         let excluded = |object: &ObjectRef| written.iter().any(|name| object.is_named(name));
-        let mut left_out = Vec::new();
+        let mut meant = left_out.clone();
         let chains = self.phases.iter_mut().chain(std::iter::once(&mut self.point_of_no_return));
         for phase in chains {
             phase.retain(|chain| {
-                let out = excluded(&chain.subject);
+                let writes = chain.moves.iter().filter(|step| step.writes()).map(|step| &step.object);
+                let out = std::iter::once(&chain.subject).chain(writes).find(|object| excluded(object));
+                meant.extend(out.cloned());
+                let out = out.is_some();
                 if out {
                     left_out.push(chain.subject.clone());
                 }
@@ -532,6 +669,15 @@ impl Plan {
         });
         left_out.sort();
         left_out.dedup();
+        meant.extend(left_out.iter().cloned());
+        let idle = written.iter().filter(|name| !meant.iter().any(|object| object.is_named(name)));
+        let idle = idle.map(|name| {
+            Finding::note(
+                None,
+                format!("--exclude {name}: the step would not have touched an object of that name"),
+            )
+        });
+        self.findings.extend(idle);
         self.findings
             .extend(left_out.into_iter().map(|object| Finding::skip(object, "left out by --exclude")));
     }
@@ -582,36 +728,61 @@ impl Plan {
 pub struct Item {
     /// Which.
     pub object: ObjectRef,
-    /// As it is now; none if it is gone.
-    pub live: Option<Arc<Value>>,
-    /// As it was before this step first touched it, if an open journal says so.
-    pub before: Option<Arc<Value>>,
+    live: Option<Body>,
+    before: Option<Body>,
+    uid: String,
+    going: bool,
 }
 
 impl Item {
+    /// An object as it is now, none if it is gone, and as it was before this step first touched it, if an open journal
+    /// says so.
+    #[must_use]
+    pub fn new(object: ObjectRef, live: Option<&Value>, before: Option<&Value>) -> Self {
+        Self {
+            object,
+            uid: live.map(uid).unwrap_or_default().to_owned(),
+            going: live.is_some_and(is_going),
+            live: live.map(Body::of),
+            before: before.map(Body::of),
+        }
+    }
+
+    /// As it is now; none if it is gone.
+    #[must_use]
+    pub fn live(&self) -> Option<Value> {
+        self.live.as_ref().map(Body::value)
+    }
+
     /// As the step found it, whichever attempt that was. Plan from this, and resuming is deciding again with
     /// nothing forgotten.
     #[must_use]
-    pub fn origin(&self) -> &Value {
-        self.before.as_deref().or(self.live.as_deref()).unwrap_or(&Value::Null)
+    pub fn origin(&self) -> Value {
+        self.before.as_ref().or(self.live.as_ref()).map(Body::value).unwrap_or_default()
+    }
+
+    /// Whether an earlier attempt of this step has it in its journal.
+    #[must_use]
+    pub fn is_journalled(&self) -> bool {
+        self.before.is_some()
     }
 
     /// Whether it is there now and not on its way out.
     #[must_use]
     pub fn is_there(&self) -> bool {
-        self.live.as_deref().is_some_and(|live| !is_going(live))
+        self.live.is_some() && !self.going
     }
 
     /// Whether it is on its way out.
     #[must_use]
     pub fn is_going(&self) -> bool {
-        self.live.as_deref().is_some_and(is_going)
+        self.going
     }
 
     /// The uid it has now.
     #[must_use]
     pub fn live_uid(&self) -> Option<&str> {
-        self.live.as_deref().map(uid)
+        self.live.as_ref().map(|_| self.uid.as_str())
     }
 }
 
@@ -623,11 +794,7 @@ mod tests {
     use crate::object::kinds;
 
     fn item(name: &str) -> Item {
-        Item {
-            object: kinds::CONFIG_MAP.object("ns", name),
-            live: Some(Arc::new(json!({"metadata": {"name": name}}))),
-            before: None,
-        }
+        Item::new(kinds::CONFIG_MAP.object("ns", name), Some(&json!({"metadata": {"name": name}})), None)
     }
 
     fn label(value: &str) -> Vec<Field> {
@@ -663,10 +830,27 @@ mod tests {
             findings: vec![Finding::refuse(item("a").object, "bad name")],
             ..Plan::default()
         };
-        plan.exclude(&["ConfigMap/ns/a".to_owned()]);
+        plan.exclude(&["ConfigMap/ns/a".to_owned()], Vec::new());
         assert_eq!(plan.phases[0].len(), 1);
         assert_eq!(plan.refusals().count(), 0);
         assert_eq!(plan.findings, vec![Finding::skip(item("a").object, "left out by --exclude")]);
+    }
+
+    #[test]
+    fn an_excluded_object_takes_every_chain_with_it_that_would_change_it() {
+        let chain = |subject: &str, object: &str| {
+            Chain::new(item(subject).object, vec![Move::patch(&item(object), label("1"))])
+        };
+        let mut plan =
+            Plan { phases: vec![vec![chain("a", "shared"), chain("b", "other")]], ..Plan::default() };
+        plan.exclude(&["ConfigMap/shared".to_owned(), "ConfigMap/ns/none".to_owned()], Vec::new());
+        let left: Vec<&str> = plan.chains().map(|(_, chain)| chain.subject.name.as_str()).collect();
+        assert_eq!(left, ["b"]);
+        let said: Vec<String> = plan.findings.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(
+            said[0].starts_with("--exclude ConfigMap/ns/none: ") && said[1].starts_with("ConfigMap/ns/a: ")
+        );
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub fn finish(name: &str, format: LogFormat, story: impl Future<Output = Ending>
         log::warn!("the termination message could not be written: {error}");
     }
     match ending.result {
-        Ended::Done | Ended::NothingToDo => log::info!("{verdict}"),
+        Ended::Done | Ended::NothingToDo | Ended::TakenBack | Ended::Accepted => log::info!("{verdict}"),
         Ended::Terminated | Ended::NotNow => log::warn!("{verdict}"),
         _ => log::error!("{verdict}"),
     }

@@ -27,6 +27,9 @@ const HISTORY: usize = 10;
 /// Findings that a report shows whole; the rest is counted.
 const FINDINGS: usize = 200;
 
+/// Lines of the step's own that a report shows; all of them are beside it, packed.
+const LINES: usize = 200;
+
 /// The report ConfigMap of a step.
 #[must_use]
 pub fn name(step: &str) -> String {
@@ -57,6 +60,10 @@ pub enum Result {
     Stopped,
     /// Told to stop; the next run goes on.
     Terminated,
+    /// A person took a run back.
+    TakenBack,
+    /// A person has looked at what could not be put back, and closed the journal.
+    Accepted,
 }
 
 impl Result {
@@ -64,7 +71,7 @@ impl Result {
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
-            Self::Done | Self::NothingToDo => 0,
+            Self::Done | Self::NothingToDo | Self::TakenBack | Self::Accepted => 0,
             Self::Stopped => 1,
             Self::Usage => 2,
             Self::Refused => 3,
@@ -90,6 +97,8 @@ impl Result {
             Self::NotNow => "not now",
             Self::Stopped => "stopped",
             Self::Terminated => "told to stop",
+            Self::TakenBack => "restored by hand",
+            Self::Accepted => "accepted",
         }
     }
 }
@@ -124,8 +133,18 @@ pub struct Report {
     pub counts: BTreeMap<String, usize>,
     /// What a person must know.
     pub findings: Vec<Finding>,
+    /// What the step says at its end, line by line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<String>,
     /// Versions: of belay and of the cluster.
     pub versions: BTreeMap<String, String>,
+}
+
+/// The versions that a report names: of belay, and of the cluster if it tells.
+pub async fn versions(cluster: &Cluster) -> BTreeMap<String, String> {
+    let mut versions = BTreeMap::from([("belay".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
+    versions.extend(cluster.server_version().await.map(|version| ("cluster".to_owned(), version)));
+    versions
 }
 
 impl Report {
@@ -159,6 +178,9 @@ impl Report {
                 Level::Note => "note",
             };
             line(level, &finding.to_string());
+        }
+        if !self.lines.is_empty() {
+            let _ = write!(text, "\n{}\n", self.lines.join("\n"));
         }
         text
     }
@@ -250,19 +272,59 @@ pub async fn write(
     done: &[ObjectRef],
 ) -> std::result::Result<(), Failure> {
     let object = kinds::CONFIG_MAP.object(home, name(&report.step));
-    for _ in 0..5 {
-        let found = cluster.get(&object).await?;
-        let body = config_map(&object, report, outcomes, done, found.as_ref());
+    store(cluster, &object, |found| Some(config_map(&object, report, outcomes, done, found))).await
+}
+
+/// Takes subjects off the done record of a step: what was undone is not done.
+pub async fn forget(
+    cluster: &Cluster,
+    home: &str,
+    step: &str,
+    undone: &[ObjectRef],
+) -> std::result::Result<(), Failure> {
+    let object = kinds::CONFIG_MAP.object(home, name(step));
+    store(cluster, &object, |found| without(found?, undone)).await
+}
+
+/// A report ConfigMap without these subjects on its done record; none if they are not on it.
+fn without(found: &Value, undone: &[ObjectRef]) -> Option<Value> {
+    let mut record = done_record(found);
+    let before = record.len();
+    for subject in undone {
+        record.remove(&subject.to_string());
+    }
+    (record.len() < before).then(|| {
+        let mut body = found.clone();
+        body["binaryData"]["done"] = packed_record(record);
+        body
+    })
+}
+
+/// Stores what `body` makes of the ConfigMap that is there, if it makes anything of it.
+async fn store(
+    cluster: &Cluster,
+    object: &ObjectRef,
+    body: impl Fn(Option<&Value>) -> Option<Value>,
+) -> std::result::Result<(), Failure> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let found = cluster.get(object).await?;
+        let Some(body) = body(found.as_ref()) else { return Ok(()) };
         let stored = match &found {
-            None => cluster.create(&object, &body, Mode::Real).await,
-            Some(_) => cluster.replace(&object, &body).await,
+            None => cluster.create(object, &body, Mode::Real).await,
+            Some(_) => cluster.replace(object, &body).await,
         };
         match stored {
-            Err(failure) if failure.is_conflict() || failure.is_already_exists() => {}
+            Err(failure) if tries < 5 && (failure.is_conflict() || failure.is_already_exists()) => {}
             other => return other.map(|_| ()),
         }
     }
-    Ok(())
+}
+
+fn packed_record(record: HashMap<String, String>) -> Value {
+    let sorted: BTreeMap<_, _> = record.into_iter().collect();
+    packed(&serde_json::to_string(&sorted).unwrap_or_default())
 }
 
 fn config_map(
@@ -277,6 +339,12 @@ fn config_map(
         let more = shortened.findings.len() - FINDINGS;
         shortened.findings.truncate(FINDINGS);
         shortened.findings.push(Finding::note(None, format!("and {more} more findings")));
+    }
+    let all_lines = shortened.lines.join("\n");
+    let more = shortened.lines.len().saturating_sub(LINES);
+    if more > 0 {
+        shortened.lines.truncate(LINES);
+        shortened.lines.push(format!("and {more} more"));
     }
     let mut history: Vec<String> = vec![format!("{} {}", report.finished, report.verdict)];
     let old = found.and_then(|found| text(found, "/data/history")).unwrap_or_default();
@@ -298,6 +366,13 @@ fn config_map(
             body["binaryData"] = kept.clone();
         }
     }
+    // Those of an earlier run are not this one's.
+    if let Some(packed) = body.get_mut("binaryData").and_then(Value::as_object_mut) {
+        packed.remove("lines");
+    }
+    if more > 0 {
+        body["binaryData"]["lines"] = packed(&all_lines);
+    }
     if !outcomes.is_empty() {
         let lines: Vec<String> = outcomes.iter().filter_map(|one| serde_json::to_string(one).ok()).collect();
         body["binaryData"]["outcomes"] = packed(&lines.join("\n"));
@@ -305,8 +380,7 @@ fn config_map(
     if !done.is_empty() {
         let mut record = found.map(done_record).unwrap_or_default();
         record.extend(done.iter().map(|subject| (subject.to_string(), report.finished.clone())));
-        let sorted: BTreeMap<_, _> = record.into_iter().collect();
-        body["binaryData"]["done"] = packed(&serde_json::to_string(&sorted).unwrap_or_default());
+        body["binaryData"]["done"] = packed_record(record);
     }
     body
 }
@@ -367,6 +441,7 @@ mod tests {
             calls: 3,
             counts: BTreeMap::new(),
             findings: Vec::new(),
+            lines: Vec::new(),
             versions: BTreeMap::new(),
         }
     }
@@ -395,12 +470,38 @@ mod tests {
     }
 
     #[test]
+    fn what_was_undone_is_off_the_done_record_and_the_rest_stays() {
+        let object = kinds::CONFIG_MAP.object("n", "x");
+        let subjects = ["a", "b"].map(|name| kinds::CONFIG_MAP.object("n", name));
+        let stored = config_map(&object, &report("v"), &[], &subjects, None);
+        let after = without(&stored, &subjects[..1]).unwrap();
+        assert_eq!(done_record(&after).into_keys().collect::<Vec<_>>(), ["ConfigMap/n/b"]);
+        assert_eq!(after["data"], stored["data"]);
+        assert!(without(&after, &subjects[..1]).is_none(), "nothing to write");
+    }
+
+    #[test]
     fn ten_thousand_outcomes_fit_into_a_config_map() {
         let many: Vec<Outcome> = (0..10_000).map(outcome).collect();
         let object = kinds::CONFIG_MAP.object("n", "x");
         let stored = config_map(&object, &report("v"), &many, &[], None);
         assert!(stored.to_string().len() < 1_000_000);
         assert_eq!(outcomes(&stored).len(), 10_000);
+    }
+
+    #[test]
+    fn a_long_table_is_cut_and_kept_whole_beside_the_report() {
+        let object = kinds::CONFIG_MAP.object("n", "x");
+        let lines: Vec<String> =
+            (0..10_000).map(|n| format!("application-{n} {}", "image ".repeat(30))).collect();
+        let long = Report { lines: lines.clone(), ..report("v") };
+        let stored = config_map(&object, &long, &[], &[], None);
+        assert!(stored.to_string().len() < 1_000_000);
+        let kept = parse(&stored).unwrap().report.lines;
+        assert_eq!((kept.len(), kept.last().map(String::as_str)), (LINES + 1, Some("and 9800 more")));
+        assert_eq!(unpacked(&stored, "lines").unwrap().lines().count(), 10_000);
+        let next = config_map(&object, &report("w"), &[], &[], Some(&stored));
+        assert!(unpacked(&next, "lines").is_none());
     }
 
     #[test]

@@ -6,26 +6,30 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use tokio::{signal::unix::SignalKind, sync::Mutex, time::Instant};
 
 use crate::{
-    act::{Actor, ChainEnd, Outcome, is_made},
+    act::{Actor, ChainEnd, Manner, Outcome, StopAll, is_made},
     args::{Common, OnFailure},
     cluster::{Cluster, Failure, Halt},
     dry_run,
-    journal::{Entries, Journal, Ledger, Status, Trouble, head_name, now},
+    journal::{Entries, Entry, Journal, Ledger, Status, Trouble, head_name, now},
     lock::{self, Lock, NotLocked},
     logging::Meter,
-    object::{ObjectRef, kinds, shown_time, text, uid},
-    plan::{Chain, Finding, Level, Move, Plan},
+    object::{Kind, ObjectRef, kinds, shown_time, text, uid},
+    plan::{Chain, Closing, Finding, Level, Move, Plan},
     preflight::{self, Preflight},
     report::{self, Report, Result as Ended},
-    step::{Meta, Missing, Reader, Step, runtime_rules},
-    undo::{Undone, undo},
+    step::{Meta, Missing, Reader, Step, runtime_rules, watched_everywhere},
+    undo::{self, undo},
 };
 
 /// Rounds in which new objects are looked for and migrated too.
 const ROUNDS: usize = 3;
+
+/// Chains that a journal's head can name: more would not fit into a Secret. Where more fail, the whole step is undone.
+const CHAINS_IN_HEAD: usize = 2000;
 
 /// How a run ended, in one word and one sentence.
 #[derive(Debug)]
@@ -67,10 +71,35 @@ fn refused(failure: Failure) -> Stop {
 fn journal_refused(trouble: Trouble) -> Stop {
     match trouble {
         Trouble::Call(failure) => refused(failure),
-        Trouble::Unusable(error) => {
-            Ending::new(Ended::Refused, format!("nothing was written: {error:#}")).into()
-        }
+        Trouble::Unusable(error) => unusable(&error),
     }
+}
+
+fn unusable(error: &anyhow::Error) -> Stop {
+    Ending::new(Ended::Refused, format!("nothing was written: {error:#}")).into()
+}
+
+/// An earlier attempt has changed things, and a call failed before this one could go on: the next may do better.
+fn not_taken_up(failure: Failure) -> Stop {
+    match failure {
+        Failure::Halted(halt) => Stop::Halt(halt),
+        failure => Ending::new(
+            Ended::Stopped,
+            format!("an earlier attempt left its journal open, and it could not be taken up: {failure}. Run the step again"),
+        )
+        .into(),
+    }
+}
+
+/// Nobody can tell whether an earlier attempt has changed things, and this is not the Job's first pod.
+fn cannot_tell(why: &str) -> Ending {
+    Ending::new(
+        Ended::Stopped,
+        format!(
+            "whether an earlier attempt left its journal open cannot be told, since the journal cannot be read: {why}. \
+             Run the step again"
+        ),
+    )
 }
 
 /// Runs a step to its verdict.
@@ -97,8 +126,15 @@ pub async fn run<S: Step>(common: &Common, own: &S::Args) -> Ending {
         findings: Vec::new(),
         outcomes: Vec::new(),
         finished_subjects: Vec::new(),
+        skipped: HashSet::new(),
+        taken_back: HashSet::new(),
+        first_pod: true,
         no_return: false,
+        closing: None,
+        lines: Vec::new(),
+        ledger: None,
         lock: None,
+        homeless: false,
     };
     let ending = match run.story().await {
         Ok(ending) | Err(Stop::Ending(ending)) => ending,
@@ -107,7 +143,8 @@ pub async fn run<S: Step>(common: &Common, own: &S::Args) -> Ending {
     run.close(ending).await
 }
 
-fn stop_on_sigterm(cluster: Arc<Cluster>) -> std::io::Result<()> {
+/// Shuts the gate when SIGTERM or Ctrl-C comes.
+pub fn stop_on_sigterm(cluster: Arc<Cluster>) -> std::io::Result<()> {
     let mut terminate = tokio::signal::unix::signal(SignalKind::terminate())?;
     let mut interrupt = tokio::signal::unix::signal(SignalKind::interrupt())?;
     tokio::spawn(async move {
@@ -142,8 +179,18 @@ struct Run<'a, S: Step> {
     findings: Vec<Finding>,
     outcomes: Vec<Outcome>,
     finished_subjects: Vec<ObjectRef>,
+    /// Subjects whose chains were left alone while acting: later phases and rounds leave them alone too.
+    skipped: HashSet<ObjectRef>,
+    /// Subjects of chains that were taken back, and nothing else since.
+    taken_back: HashSet<ObjectRef>,
+    /// Whether no earlier pod of this Job can have left a journal open.
+    first_pod: bool,
     no_return: bool,
+    closing: Option<Closing>,
+    lines: Vec<String>,
+    ledger: Option<Arc<Mutex<Ledger>>>,
     lock: Option<Lock>,
+    homeless: bool,
 }
 
 /// What the family's journals say before the step begins.
@@ -158,22 +205,74 @@ impl<S: Step> Run<'_, S> {
     const META: Meta = S::META;
 
     async fn story(&mut self) -> Result<Ending, Stop> {
-        self.find_job().await?;
         self.id = run_id();
-        let Some(missing) = self.preflight().await? else {
-            let sentence = self.findings.pop().map(|finding| finding.message).unwrap_or_default();
-            return Ok(Ending::new(Ended::NothingToDo, sentence));
+        let ready = match self.look_around().await {
+            Ok(ready) => ready,
+            Err(failure) => return Err(self.not_begun(failure).await),
+        };
+        let ready = match ready {
+            Ready::Yes(missing) => missing,
+            Ready::No(ending, missing) => {
+                // With a journal open, an earlier attempt has changed things: that is neither a refusal nor nothing.
+                if self.common.dry_run {
+                    return Ok(ending);
+                }
+                match self.own_journal().await? {
+                    Head::Open => {}
+                    Head::Unknown if !self.first_pod => return Ok(cannot_tell(&ending.verdict)),
+                    Head::Closed | Head::Unknown => return Ok(ending),
+                }
+                self.take_lock().await?;
+                let recovered = self.recover().await?;
+                if ending.result == Ended::NothingToDo {
+                    // A step may itself have removed the last of its source APIs.
+                    return self.migrate(missing, recovered).await;
+                }
+                let migration = self.migration(missing, recovered);
+                return self.fail(&migration, ending.verdict).await;
+            }
         };
         if self.common.dry_run {
-            return self.dry_run(missing).await;
+            return self.dry_run(ready).await;
         }
         self.take_lock().await?;
         let recovered = self.recover().await?;
-        self.migrate(missing, recovered).await
+        self.migrate(ready, recovered).await
+    }
+
+    async fn look_around(&mut self) -> Result<Ready, Failure> {
+        self.find_job().await?;
+        self.preflight().await
+    }
+
+    /// A call failed before the journals were read. That nothing was written is true only if no earlier attempt left its
+    /// journal open. Where that cannot be told either, the Job's first pod counts as the first attempt: a refusal ends the
+    /// Job, and that must not happen half-way.
+    async fn not_begun(&self, failure: Failure) -> Stop {
+        if self.common.dry_run || matches!(failure, Failure::Halted(_)) {
+            return refused(failure);
+        }
+        match self.own_journal().await {
+            Ok(Head::Open) => not_taken_up(failure),
+            Ok(Head::Unknown) if !self.first_pod => cannot_tell(&failure.to_string()).into(),
+            Ok(Head::Closed | Head::Unknown) => refused(failure),
+            Err(stop) => stop,
+        }
+    }
+
+    /// Whether an earlier attempt left its journal open.
+    async fn own_journal(&self) -> Result<Head, Stop> {
+        match Ledger::peek(&self.cluster, &self.home, Self::META.name).await {
+            Ok(Some(ledger)) if ledger.open_journal().is_some() => Ok(Head::Open),
+            Ok(Some(_)) => Ok(Head::Closed),
+            Err(Trouble::Call(Failure::Halted(halt))) => Err(Stop::Halt(halt)),
+            Ok(None) | Err(Trouble::Call(_)) => Ok(Head::Unknown),
+            Err(Trouble::Unusable(error)) => Err(unusable(&error)),
+        }
     }
 
     /// Sets the clock by the Job's start, where there is a Job.
-    async fn find_job(&mut self) -> Result<(), Stop> {
+    async fn find_job(&mut self) -> Result<(), Failure> {
         let deadline = self.common.deadline.unwrap_or(Self::META.deadline);
         let reserve = self.common.undo_reserve.unwrap_or(Self::META.undo_reserve);
         let mut start = self.begun.at;
@@ -181,7 +280,10 @@ impl<S: Step> Run<'_, S> {
         if let (Some(name), false) = (name, self.common.dry_run) {
             self.cluster.set_deadline(start + deadline);
             let object = kinds::JOB.object(self.common.namespace(), name);
-            if let Some(job) = self.cluster.get(&object).await.map_err(refused)? {
+            // Until the Job says otherwise.
+            self.first_pod = false;
+            if let Some(job) = self.cluster.get(&object).await? {
+                self.first_pod = job.pointer("/status/failed").and_then(Value::as_i64).unwrap_or(0) == 0;
                 let started =
                     text(&job, "/status/startTime").and_then(|time| time.parse::<jiff::Timestamp>().ok());
                 let ago = started
@@ -191,14 +293,17 @@ impl<S: Step> Run<'_, S> {
             }
         }
         self.times = Times { forward: start + deadline, undo: start + deadline + reserve };
-        // The lock and the journal must still be reached when only undo is left.
-        let until = if Instant::now() < self.times.forward { self.times.forward } else { self.times.undo };
-        self.cluster.set_deadline(until);
+        self.set_deadline();
         Ok(())
     }
 
-    /// None when there is nothing to migrate; the finding then says why.
-    async fn preflight(&mut self) -> Result<Option<Missing>, Stop> {
+    fn set_deadline(&self) {
+        // The lock and the journal must still be reached when only undo is left.
+        let until = if Instant::now() < self.times.forward { self.times.forward } else { self.times.undo };
+        self.cluster.set_deadline(until);
+    }
+
+    async fn preflight(&mut self) -> Result<Ready, Failure> {
         let needs = S::needs(self.own, self.common);
         let mut rules = needs.rules.clone();
         if !self.common.dry_run {
@@ -207,18 +312,18 @@ impl<S: Step> Run<'_, S> {
         // A dependency gets a third of the time to appear: the migration itself needs the rest.
         let patience = self.common.deadline.unwrap_or(Self::META.deadline) / 3;
         let until = (Instant::now() + patience).min(self.cluster.deadline());
-        match preflight::check(&self.cluster, &needs, &rules, until).await.map_err(refused)? {
-            Preflight::NothingToMigrate(why) => {
-                self.findings.push(Finding::note(None, why));
-                Ok(None)
-            }
+        match preflight::check(&self.cluster, &needs, &rules, until).await? {
+            Preflight::NothingToMigrate { why, unserved } => Ok(Ready::No(
+                Ending::new(Ended::NothingToDo, why),
+                Missing { unserved, ..Missing::default() },
+            )),
             Preflight::Ready { unserved, absent, findings } => {
                 self.findings.extend(findings);
-                Ok(Some(Missing { unserved, absent }))
+                Ok(Ready::Yes(Missing { unserved, absent }))
             }
             Preflight::Refused(refusals) => {
                 self.findings.extend(refusals);
-                Err(self.refusal().into())
+                Ok(Ready::No(self.refusal(), Missing::default()))
             }
         }
     }
@@ -239,8 +344,8 @@ impl<S: Step> Run<'_, S> {
 
     async fn take_lock(&mut self) -> Result<(), Stop> {
         let not_locked = |not: NotLocked| match not {
-            NotLocked::Held(why) => Stop::Ending(Ending::new(Ended::NotNow, why)),
-            NotLocked::SecondHome(why) => {
+            held @ NotLocked::Held { .. } => Stop::Ending(Ending::new(Ended::NotNow, held.to_string())),
+            NotLocked::WrongHome(why) => {
                 Stop::Ending(Ending::new(Ended::Refused, format!("refused, nothing was written: {why}")))
             }
             NotLocked::Call(Failure::Halted(halt)) => Stop::Halt(halt),
@@ -249,8 +354,12 @@ impl<S: Step> Run<'_, S> {
         };
         let patience = (self.common.deadline.unwrap_or(Self::META.deadline) / 2).min(Duration::from_secs(60));
         let until = Instant::now() + patience;
-        lock::refuse_second_home(&self.cluster, &Self::META, &self.home).await.map_err(not_locked)?;
-        let lock = Lock::take(&self.cluster, &Self::META, &self.home, until).await.map_err(not_locked)?;
+        let taken = match lock::refuse_second_home(&self.cluster, &Self::META, &self.home).await {
+            Ok(()) => Lock::take(&self.cluster, &Self::META, &self.home, until).await,
+            Err(not) => Err(not),
+        };
+        self.homeless = matches!(taken, Err(NotLocked::WrongHome(_)));
+        let lock = taken.map_err(not_locked)?;
         if lock.from_the_dead {
             self.cluster.may_land_late();
         }
@@ -262,33 +371,75 @@ impl<S: Step> Run<'_, S> {
     async fn recover(&self) -> Result<Recovered, Stop> {
         let mut others_open = Vec::new();
         for step in Self::META.family_steps.iter().filter(|step| **step != Self::META.name) {
-            let ledger = Ledger::load(&self.cluster, &self.home, step).await.map_err(journal_refused)?;
+            let ledger = self.load(step).await?;
             others_open.extend(ledger.open_journal().map(|journal| ((*step).to_owned(), journal.clone())));
         }
-        let mut ledger =
-            Ledger::load(&self.cluster, &self.home, Self::META.name).await.map_err(journal_refused)?;
+        let mut ledger = self.load(Self::META.name).await?;
         let mut entries = Entries::default();
         if let Some(journal) = ledger.open_journal().cloned() {
-            entries = ledger.entries(&journal).await.map_err(journal_refused)?;
-            if self.lock.as_ref().is_some_and(|lock| lock.from_the_dead) {
-                ledger.change(|journal| journal.deaths += 1).await.map_err(refused)?;
+            // The lock alone would not tell that somebody died: another step or a person may have had it since.
+            if !journal.handed_on {
+                self.cluster.may_land_late();
+            }
+            entries = ledger.entries(&journal).await.map_err(|trouble| match trouble {
+                Trouble::Call(failure) => not_taken_up(failure),
+                unusable @ Trouble::Unusable(_) => journal_refused(unusable),
+            })?;
+            if !self.common.dry_run {
+                // Whoever had it either handed it on or died.
+                let died = u32::from(!journal.handed_on && journal.status == Status::Open);
+                let taken_up = ledger.change(|journal| {
+                    journal.deaths += died;
+                    journal.handed_on = false;
+                });
+                taken_up.await.map_err(not_taken_up)?;
             }
         }
         let own_open = ledger.open_journal().cloned();
         Ok(Recovered { ledger, entries: Arc::new(entries), own_open, others_open })
     }
 
-    async fn migrate(&mut self, missing: Missing, recovered: Recovered) -> Result<Ending, Stop> {
+    async fn load(&self, step: &str) -> Result<Ledger, Stop> {
+        match Ledger::load(&self.cluster, &self.home, step).await {
+            Ok(ledger) => Ok(ledger),
+            Err(Trouble::Call(failure)) => Err(self.not_begun(failure).await),
+            Err(unusable) => Err(journal_refused(unusable)),
+        }
+    }
+
+    fn migration(&mut self, missing: Missing, recovered: Recovered) -> Migration {
         let Recovered { ledger, entries, own_open, others_open } = recovered;
         let run = own_open.as_ref().map_or_else(|| self.id.clone(), |journal| journal.run.clone());
         let ledger = Arc::new(Mutex::new(ledger));
+        self.ledger = Some(ledger.clone());
+        self.no_return = own_open.as_ref().is_some_and(|journal| journal.no_return);
         let mark = format!("{}/{run}", Self::META.name);
-        let actor = Actor::new(self.cluster.clone(), ledger.clone(), entries, mark);
-        let migration = Migration { actor, ledger, missing, others_open, run };
+        let everywhere = watched_everywhere(&S::needs(self.own, self.common).rules);
+        let actor = Actor::new(self.cluster.clone(), ledger.clone(), entries, mark, everywhere);
+        Migration { actor, ledger, missing, others_open, own_open, run }
+    }
 
-        if let Some(journal) = &own_open {
-            if let Some(why) = self.why_not_resume(journal) {
-                return self.undo(&migration, why).await;
+    async fn migrate(&mut self, missing: Missing, recovered: Recovered) -> Result<Ending, Stop> {
+        let migration = self.migration(missing, recovered);
+        let ended = self.resume_or_begin(&migration).await;
+        if let (Some(closing), false) = (self.closing.take(), matches!(ended, Err(Stop::Halt(_)))) {
+            self.lines = migration.actor.closing_lines(&closing).await;
+            self.lines.iter().for_each(|line| log::info!("{line}"));
+        }
+        ended
+    }
+
+    async fn resume_or_begin(&mut self, migration: &Migration) -> Result<Ending, Stop> {
+        if let Some(journal) = &migration.own_open {
+            let mut journal = journal.clone();
+            if let (Some(chains), false) = (journal.undoing.take(), journal.no_return) {
+                if let Some(ending) = self.finish_chains(migration, &chains).await? {
+                    return Ok(ending);
+                }
+                journal.status = Status::Open;
+            }
+            if let Some(why) = self.why_not_resume(&journal) {
+                return self.undo(migration, why).await;
             }
             log::info!("resuming: an earlier attempt (run {}) ended half-way", journal.run);
         } else if Instant::now() >= self.times.forward {
@@ -297,7 +448,7 @@ impl<S: Step> Run<'_, S> {
                 "refused, nothing was written: the deadline had passed before the step could begin",
             ));
         }
-        self.rounds(&migration, own_open).await
+        self.rounds(migration).await
     }
 
     /// Why an open journal is undone instead of resumed, if it is.
@@ -315,10 +466,9 @@ impl<S: Step> Run<'_, S> {
         }
     }
 
-    async fn rounds(&mut self, migration: &Migration, own_open: Option<Journal>) -> Result<Ending, Stop> {
-        let resumed = own_open.is_some();
+    async fn rounds(&mut self, migration: &Migration) -> Result<Ending, Stop> {
+        let resumed = migration.own_open.is_some();
         let mut journalled = resumed;
-        self.no_return = own_open.is_some_and(|journal| journal.no_return);
         let mut failed: Vec<(ObjectRef, String)> = Vec::new();
         for round in 1..=ROUNDS + 1 {
             let (mut plan, entries) = match self.decide(migration, round == 1).await {
@@ -332,7 +482,17 @@ impl<S: Step> Run<'_, S> {
                 Err(Stop::Ending(ending)) if journalled => return self.fail(migration, ending.verdict).await,
                 Err(stop) => return Err(stop),
             };
-            leave_out(&mut plan, &failed);
+            if resumed && round == 1 {
+                let planned: HashSet<ObjectRef> =
+                    plan.chains().map(|(_, chain)| chain.subject.clone()).collect();
+                if let Some(ending) = self.look_at_earlier(migration, &planned).await? {
+                    return Ok(ending);
+                }
+            }
+            leave_out(&mut plan, &failed, &self.skipped);
+            if round > 1 && !leave_out_refused(&mut plan) {
+                break;
+            }
             let writes = plan.writes().count();
             if round > 1 && writes == 0 {
                 break;
@@ -344,9 +504,21 @@ impl<S: Step> Run<'_, S> {
                 ));
                 break;
             }
+            if round > 1 && !self.no_return && Instant::now() >= self.times.forward {
+                self.findings.push(Finding::note(
+                    None,
+                    format!(
+                        "{writes} more moves came up, and the deadline has passed: run the step again to make them"
+                    ),
+                ));
+                break;
+            }
             if writes > 0 {
-                self.refuse_beside(&migration.others_open)?;
-                match self.journal(migration, &plan, &entries, journalled).await {
+                let journal = match self.refuse_beside(&migration.others_open) {
+                    Ok(()) => self.journal(migration, &plan, &entries, journalled).await,
+                    Err(stop) => Err(stop),
+                };
+                match journal {
                     Ok(()) => {}
                     Err(Stop::Ending(ending)) if round > 1 => {
                         self.could_not_look_again(&ending);
@@ -357,9 +529,10 @@ impl<S: Step> Run<'_, S> {
                     }
                     Err(stop) => return Err(stop),
                 }
-                journalled = true;
+                // What is on its way out already has no pre-image, and a plan of nothing else has no journal.
+                journalled = migration.ledger.lock().await.open_journal().is_some();
             }
-            let more = self.act(migration, &plan).await?;
+            let more = self.act(migration, &mut plan).await?;
             if more.is_empty() {
                 continue;
             }
@@ -368,14 +541,15 @@ impl<S: Step> Run<'_, S> {
             }
             failed.extend(more);
         }
-        if resumed && failed.is_empty() {
-            // What earlier attempts finished is this run's too: in the report, and in the done record.
+        if resumed {
+            let failed: HashSet<ObjectRef> = failed.iter().map(|(subject, _)| subject.clone()).collect();
+            if let Some(ending) = self.look_at_earlier(migration, &failed).await? {
+                return Ok(ending);
+            }
             let entries = migration.actor.entries().await;
-            migration.actor.add_earlier(&entries);
-            let earlier: HashSet<&ObjectRef> = entries.all().iter().map(|entry| &entry.chain).collect();
-            self.finished_subjects.extend(earlier.into_iter().cloned());
-            self.finished_subjects.sort();
-            self.finished_subjects.dedup();
+            let finished: HashSet<&ObjectRef> = self.finished_subjects.iter().collect();
+            let is_ours = |entry: &&Entry| finished.contains(&entry.chain) && !failed.contains(&entry.chain);
+            migration.actor.add_earlier(entries.all().iter().filter(is_ours));
         }
         self.outcomes = migration.actor.outcomes();
         if failed.is_empty() {
@@ -384,13 +558,42 @@ impl<S: Step> Run<'_, S> {
         self.undo_chains(migration, journalled, &failed).await
     }
 
+    /// Looks at the chains of the journal that are neither planned nor finished. What earlier attempts finished is this
+    /// run's too. What they left half-way and the plan does not have any more, for an exclusion or other flags, is taken
+    /// back before anything else is done: past the point of no return it could not be.
+    async fn look_at_earlier(
+        &mut self,
+        migration: &Migration,
+        planned: &HashSet<ObjectRef>,
+    ) -> Result<Option<Ending>, Stop> {
+        let entries = migration.actor.entries().await;
+        let known: HashSet<&ObjectRef> =
+            self.finished_subjects.iter().chain(&self.taken_back).chain(planned).collect();
+        let earlier = undo::earlier(&migration.actor, &entries, |subject| !known.contains(subject)).await;
+        let earlier = earlier.map_err(not_taken_up)?;
+        self.finished_subjects.extend(earlier.made);
+        self.finished_subjects.sort();
+        self.finished_subjects.dedup();
+        if earlier.half.is_empty() || self.no_return {
+            return Ok(None);
+        }
+        let why = "an earlier attempt left objects half-way that this one leaves out";
+        if let Err(ending) = self.take_back(migration, &earlier.half, why).await? {
+            return Ok(Some(ending));
+        }
+        let message = "was left half-way by an earlier attempt and is left out now: it was taken back";
+        self.findings.extend(earlier.half.into_iter().map(|subject| Finding::skip(subject, message)));
+        self.go_on(migration).await?;
+        Ok(None)
+    }
+
     fn could_not_look_again(&mut self, ending: &Ending) {
         let message = format!("all moves were made, but looking for new objects failed: {}", ending.verdict);
         log::warn!("{message}");
         self.findings.push(Finding::note(None, message));
     }
 
-    /// Reads and decides. Findings of later rounds are the same again, so only the first round's count.
+    /// Reads and decides.
     async fn decide(&mut self, migration: &Migration, first: bool) -> Result<(Plan, Arc<Entries>), Stop> {
         let entries = migration.actor.entries().await;
         let done = self.done_record().await?;
@@ -398,13 +601,15 @@ impl<S: Step> Run<'_, S> {
             self.cluster.clone(),
             entries.clone(),
             migration.missing.clone(),
-            done,
             self.home.clone(),
             Self::META.name,
-        );
+        )
+        .with_done_record(done)
+        .with_excluded(&self.common.exclude)
+        .with_journal_opened(migration.own_open.as_ref().map(|journal| journal.opened.clone()));
         let snapshot = S::snapshot(self.own, &reader).await.map_err(refused)?;
         let mut plan = S::plan(self.own, &snapshot);
-        plan.exclude(&self.common.exclude);
+        plan.exclude(&self.common.exclude, reader.left_out());
         if let Some(mistake) = plan.mistakes().first() {
             return Err(Ending::new(
                 Ended::Refused,
@@ -413,6 +618,7 @@ impl<S: Step> Run<'_, S> {
             .into());
         }
         if first {
+            self.closing = plan.closing.take();
             self.findings.extend(plan.findings.iter().cloned());
             for finding in plan.findings.iter().filter(|finding| finding.level != Level::Refuse) {
                 log::info!("{}: {finding}", if finding.level == Level::Skip { "skipping" } else { "note" });
@@ -420,6 +626,8 @@ impl<S: Step> Run<'_, S> {
             if plan.refusals().next().is_some() {
                 return Err(self.refusal().into());
             }
+        } else {
+            self.add_findings_of_what_appeared(&plan);
         }
         // What an earlier phase will change may look made already, and will not be then.
         let mut written: HashSet<ObjectRef> = HashSet::new();
@@ -429,10 +637,40 @@ impl<S: Step> Run<'_, S> {
             }
             written.extend(phase.iter().flat_map(written_by).cloned());
         }
+        let mut fought = Vec::new();
         for phase in plan.phases.iter_mut().chain(std::iter::once(&mut plan.point_of_no_return)) {
-            phase.retain(|chain| !chain.moves.is_empty());
+            phase.retain(|chain| {
+                let against = chain.moves.iter().find(|step| is_fight(&migration.actor, step, &entries));
+                fought.extend(against.map(|step| step.object.clone()));
+                !chain.moves.is_empty() && against.is_none()
+            });
+        }
+        for object in fought {
+            let finding =
+                Finding::skip(object, "was changed back by somebody while the step ran: it is left as it is");
+            if !self.findings.contains(&finding) {
+                log::warn!("{finding}");
+                self.findings.push(finding);
+            }
         }
         Ok((plan, entries))
+    }
+
+    /// A later round stops nothing any more: what would have been refused is left alone and named.
+    fn add_findings_of_what_appeared(&mut self, plan: &Plan) {
+        // A note said something else about the object.
+        let known: HashSet<ObjectRef> = self
+            .findings
+            .iter()
+            .filter(|finding| finding.level != Level::Note)
+            .filter_map(|finding| finding.object.clone())
+            .collect();
+        for finding in plan.findings.iter().filter(|finding| finding.level != Level::Note) {
+            if finding.object.as_ref().is_some_and(|object| !known.contains(object)) {
+                log::warn!("appeared meanwhile: {finding}");
+                self.findings.push(Finding { level: Level::Skip, ..finding.clone() });
+            }
+        }
     }
 
     async fn done_record(&self) -> Result<HashMap<String, String>, Stop> {
@@ -472,9 +710,17 @@ impl<S: Step> Run<'_, S> {
         entries: &Arc<Entries>,
         journalled: bool,
     ) -> Result<(), Stop> {
-        let missing = entries.missing(plan.chains());
-        let findings = dry_run::prove_restorable(&self.cluster, &missing).await.map_err(refused)?;
-        self.findings.extend(findings);
+        let mut missing = entries.missing(plan.chains());
+        let findings = dry_run::prove_restorable(&migration.actor, &missing).await.map_err(refused)?;
+        for finding in findings {
+            if finding.level == Level::Skip {
+                self.skipped.extend(finding.object.clone());
+            }
+            if !self.findings.contains(&finding) {
+                self.findings.push(finding);
+            }
+        }
+        missing.retain(|entry| !self.skipped.contains(&entry.chain));
         if self.findings.iter().any(|finding| finding.level == Level::Refuse) {
             return Err(self.refusal().into());
         }
@@ -485,6 +731,7 @@ impl<S: Step> Run<'_, S> {
         if journalled {
             ledger.append(&missing).await.map_err(journal_refused)?;
         } else {
+            self.fence(&mut ledger).await?;
             ledger.open(&migration.run, &missing).await.map_err(journal_refused)?;
         }
         let all: Vec<_> = entries.all().iter().cloned().chain(missing).collect();
@@ -492,24 +739,58 @@ impl<S: Step> Run<'_, S> {
         Ok(())
     }
 
+    /// A run that died may have been about to open its journal: its head must not land any more once our chunks are written.
+    async fn fence(&self, ledger: &mut Ledger) -> Result<(), Stop> {
+        if self.cluster.lands_until().is_none() {
+            return Ok(());
+        }
+        match ledger.fence().await {
+            Ok(()) => Ok(()),
+            Err(failure) if failure.is_conflict() || failure.is_already_exists() => Err(Ending::new(
+                Ended::Stopped,
+                "stopped: the journal of a run that died has only now come to light. Run the step again",
+            )
+            .into()),
+            Err(failure) => Err(refused(failure)),
+        }
+    }
+
     /// Carries out a plan and returns the chains that failed, with the reasons.
-    async fn act(&mut self, migration: &Migration, plan: &Plan) -> Result<Vec<(ObjectRef, String)>, Stop> {
-        let stop_all = self.common.on_failure == OnFailure::Step;
+    async fn act(
+        &mut self,
+        migration: &Migration,
+        plan: &mut Plan,
+    ) -> Result<Vec<(ObjectRef, String)>, Stop> {
+        let whole = self.common.on_failure == OnFailure::Step;
+        let stop_all = match (whole, plan.writes().next()) {
+            (false, _) => StopAll::Never,
+            (true, Some(_)) => StopAll::AtAnyFailure,
+            // Nothing has to be taken back: there is time to find out all that is wrong.
+            (true, None) => StopAll::WhenHopeless,
+        };
         let mut failed: Vec<(ObjectRef, String)> = Vec::new();
-        let mut written: HashSet<&ObjectRef> = HashSet::new();
-        for phase in &plan.phases {
-            let mut chains = looking_anew(phase, &written);
-            chains.retain(|chain| !failed.iter().any(|(subject, _)| *subject == chain.subject));
-            failed.extend(self.phase(migration, &chains, stop_all).await?);
-            written.extend(phase.iter().flat_map(written_by));
-            if stop_all && !failed.is_empty() {
+        for number in 0..plan.phases.len() {
+            let (earlier, rest) = plan.phases.split_at_mut(number);
+            let Some(phase) = rest.first_mut() else { break };
+            look_anew(phase, earlier);
+            let mut chains: Vec<&Chain> = phase.iter().collect();
+            chains.retain(|chain| {
+                !failed.iter().any(|(subject, _)| *subject == chain.subject)
+                    && !self.skipped.contains(&chain.subject)
+            });
+            let manner = Manner { stop_all, bound: !self.no_return };
+            failed.extend(self.phase(migration, &chains, manner).await?);
+            if whole && !failed.is_empty() {
                 return Ok(failed);
             }
         }
-        if !failed.is_empty() || plan.point_of_no_return.is_empty() {
+        look_anew(&mut plan.point_of_no_return, &plan.phases);
+        let mut last: Vec<&Chain> = plan.point_of_no_return.iter().collect();
+        last.retain(|chain| !self.skipped.contains(&chain.subject));
+        if !failed.is_empty() || last.is_empty() {
             return Ok(failed);
         }
-        let writes = plan.point_of_no_return.iter().flat_map(|chain| &chain.moves).any(Move::writes);
+        let writes = last.iter().flat_map(|chain| &chain.moves).any(Move::writes);
         if writes && !self.no_return {
             match migration.ledger.lock().await.change(|journal| journal.no_return = true).await {
                 Ok(()) => self.no_return = true,
@@ -521,19 +802,19 @@ impl<S: Step> Run<'_, S> {
             }
             log::info!("past the point of no return: from here the step only goes forward");
         }
-        self.phase(migration, &looking_anew(&plan.point_of_no_return, &written), false).await
+        self.phase(migration, &last, Manner { stop_all: StopAll::Never, bound: false }).await
     }
 
     /// Runs one phase and says every few seconds how far it is.
     async fn phase(
         &mut self,
         migration: &Migration,
-        chains: &[Chain],
-        stop_all: bool,
+        chains: &[&Chain],
+        manner: Manner,
     ) -> Result<Vec<(ObjectRef, String)>, Stop> {
         let meter = Meter::new(chains.len());
         let actor = &migration.actor;
-        let running = actor.run_chains(chains, stop_all, |_, _| meter.tick());
+        let running = actor.run_chains(chains, manner, |_, _| meter.tick());
         tokio::pin!(running);
         let mut every = tokio::time::interval(crate::act::SAY_AFTER);
         every.tick().await;
@@ -547,8 +828,13 @@ impl<S: Step> Run<'_, S> {
         for (subject, end) in ends {
             match end {
                 ChainEnd::Done => self.finished_subjects.push(subject),
-                ChainEnd::Skipped(finding) => self.findings.push(finding),
-                ChainEnd::Failed(why) => failed.push((subject, why)),
+                ChainEnd::Skipped(finding) => {
+                    self.skipped.insert(subject);
+                    if !self.findings.contains(&finding) {
+                        self.findings.push(finding);
+                    }
+                }
+                ChainEnd::Failed { why, .. } => failed.push((subject, why)),
                 ChainEnd::Halted(halt) => return Err(Stop::Halt(halt)),
                 ChainEnd::Stopped => {}
             }
@@ -567,26 +853,35 @@ impl<S: Step> Run<'_, S> {
             Ending::new(Ended::Done, format!("done: {}", report::counted(&counts)))
         };
         if journalled {
-            // The done record must be there before the journal is closed: afterwards nothing else remembers.
-            if Self::META.keeps_done_record {
-                let report = self.report(&ending);
-                let written = report::write(
-                    &self.cluster,
-                    &self.home,
-                    &report,
-                    &self.outcomes,
-                    &self.finished_subjects,
-                );
-                written.await.map_err(Self::must_run_again)?;
-            }
-            let mut ledger = migration.ledger.lock().await;
-            ledger.change(|journal| journal.status = Status::Done).await.map_err(Self::must_run_again)?;
+            self.close_journal(migration, &ending).await?;
         }
         Ok(ending)
     }
 
-    /// All is done, but the journal could not be closed: the next run does that.
-    fn must_run_again(failure: Failure) -> Stop {
+    /// Closes the journal of what is done. The done record must be there before: afterwards nothing else remembers.
+    async fn close_journal(&self, migration: &Migration, ending: &Ending) -> Result<(), Stop> {
+        if Self::META.keeps_done_record {
+            let (report, done) = (self.report(ending), &self.finished_subjects);
+            let written = report::write(&self.cluster, &self.home, &report, &self.outcomes, done);
+            if let Err(failure) = written.await {
+                return Err(self.must_run_again(migration, failure).await);
+            }
+        }
+        let changed = migration.ledger.lock().await.mark(Status::Done, None).await;
+        match changed {
+            Ok(()) => Ok(()),
+            Err(failure) => Err(self.must_run_again(migration, failure).await),
+        }
+    }
+
+    /// All is done, but the journal could not be closed: the next run does that. Nobody died, and the journal says so if
+    /// it can be written at all.
+    async fn must_run_again(&self, migration: &Migration, failure: Failure) -> Stop {
+        if !matches!(failure, Failure::Halted(_))
+            && let Err(failure) = migration.ledger.lock().await.hand_on().await
+        {
+            log::warn!("that the journal is handed on could not be noted: {failure}");
+        }
         match failure {
             Failure::Halted(halt) => Stop::Halt(halt),
             failure => Ending::new(
@@ -634,25 +929,15 @@ impl<S: Step> Run<'_, S> {
     async fn undo(&mut self, migration: &Migration, why: String) -> Result<Ending, Stop> {
         log::warn!("undoing: {why}");
         self.begin_undo();
-        {
-            let mut ledger = migration.ledger.lock().await;
-            if let Err(failure) = ledger.change(|journal| journal.status = Status::Undoing).await {
-                return match failure {
-                    Failure::Halted(halt) => Err(Stop::Halt(halt)),
-                    failure => Ok(self.not_restored(
-                        migration,
-                        &why,
-                        &format!("the journal could not be marked: {failure}"),
-                    )),
-                };
-            }
-        }
+        self.mark_undoing(migration, None).await?;
         let entries = migration.actor.entries().await;
         let undone = undo(&migration.actor, &entries, None).await.map_err(Stop::Halt)?;
         self.outcomes = migration.actor.outcomes();
         if undone.left.is_empty() {
+            let subjects: Vec<ObjectRef> = entries.all().iter().map(|entry| entry.chain.clone()).collect();
+            self.forget_done(&subjects).await?;
             let mut ledger = migration.ledger.lock().await;
-            match ledger.change(|journal| journal.status = Status::Undone).await {
+            match ledger.mark(Status::Undone, None).await {
                 Ok(()) => {}
                 Err(Failure::Halted(halt)) => return Err(Stop::Halt(halt)),
                 // The journal stays marked as being undone; whoever comes next finds all in place and closes it.
@@ -660,10 +945,25 @@ impl<S: Step> Run<'_, S> {
             }
             return Ok(Ending::new(
                 Ended::Restored,
-                format!("failed: {why}. Everything is as it was before: {}", put_back(&undone)),
+                format!("failed: {why}. Everything is as it was before: {}", undone.in_words()),
             ));
         }
-        Ok(self.not_restored(migration, &why, &left(&undone)))
+        Ok(self.not_restored(migration, &why, &undone.left_in_words()))
+    }
+
+    /// A run that died after its done record was written may be undone: what is undone is not done.
+    async fn forget_done(&self, subjects: &[ObjectRef]) -> Result<(), Stop> {
+        if !Self::META.keeps_done_record {
+            return Ok(());
+        }
+        match report::forget(&self.cluster, &self.home, Self::META.name, subjects).await {
+            Err(Failure::Halted(halt)) => Err(Stop::Halt(halt)),
+            Err(failure) => {
+                log::error!("the done record still names what was undone: {failure}");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     fn not_restored(&mut self, migration: &Migration, why: &str, left: &str) -> Ending {
@@ -679,6 +979,64 @@ impl<S: Step> Run<'_, S> {
         )
     }
 
+    /// Says in the head that an undo begins, of all chains or of some: whoever comes after a death finishes just that. An
+    /// undo that cannot be marked is better than none.
+    async fn mark_undoing(&self, migration: &Migration, chains: Option<&[ObjectRef]>) -> Result<(), Stop> {
+        let chains = chains.map(<[ObjectRef]>::to_vec);
+        let changed = migration.ledger.lock().await.mark(Status::Undoing, chains).await;
+        match changed {
+            Err(Failure::Halted(halt)) => Err(Stop::Halt(halt)),
+            Err(failure) => {
+                log::error!("the journal could not be marked, it is undone all the same: {failure}");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Takes some chains back; or the ending, where something is left.
+    async fn take_back(
+        &mut self,
+        migration: &Migration,
+        chains: &[ObjectRef],
+        why: &str,
+    ) -> Result<Result<(), Ending>, Stop> {
+        self.begin_undo();
+        self.mark_undoing(migration, Some(chains)).await?;
+        let entries = migration.actor.entries().await;
+        let undone = undo(&migration.actor, &entries, Some(chains)).await.map_err(Stop::Halt)?;
+        self.outcomes = migration.actor.outcomes();
+        if !undone.left.is_empty() {
+            return Ok(Err(self.not_restored(migration, why, &undone.left_in_words())));
+        }
+        self.forget_done(chains).await?;
+        self.taken_back.extend(chains.iter().cloned());
+        Ok(Ok(()))
+    }
+
+    /// An earlier attempt was taking some chains back: that is finished before anything else is done.
+    async fn finish_chains(
+        &mut self,
+        migration: &Migration,
+        chains: &[ObjectRef],
+    ) -> Result<Option<Ending>, Stop> {
+        log::warn!("undoing: an earlier attempt was taking back {} chains", chains.len());
+        let why = "an earlier attempt was being undone";
+        if let Err(ending) = self.take_back(migration, chains, why).await? {
+            return Ok(Some(ending));
+        }
+        self.go_on(migration).await?;
+        Ok(None)
+    }
+
+    /// Goes forward again after some chains were taken back.
+    async fn go_on(&self, migration: &Migration) -> Result<(), Stop> {
+        let changed = migration.ledger.lock().await.mark(Status::Open, None).await;
+        changed.map_err(not_taken_up)?;
+        self.set_deadline();
+        Ok(())
+    }
+
     /// Takes back the chains that failed and keeps the others.
     async fn undo_chains(
         &mut self,
@@ -688,34 +1046,31 @@ impl<S: Step> Run<'_, S> {
     ) -> Result<Ending, Stop> {
         let subjects: Vec<ObjectRef> = failed.iter().map(|(subject, _)| subject.clone()).collect();
         let why = reasons(failed);
-        self.begin_undo();
-        let entries = migration.actor.entries().await;
-        let undone = undo(&migration.actor, &entries, Some(&subjects)).await.map_err(Stop::Halt)?;
-        self.outcomes = migration.actor.outcomes();
-        if !undone.left.is_empty() {
-            return Ok(self.not_restored(migration, &why, &left(&undone)));
+        if subjects.len() > CHAINS_IN_HEAD {
+            return self.fail_step(migration, journalled, failed).await;
         }
-        if journalled {
-            let mut ledger = migration.ledger.lock().await;
-            ledger.change(|journal| journal.status = Status::Done).await.map_err(Self::must_run_again)?;
+        if let Err(ending) = self.take_back(migration, &subjects, &why).await? {
+            return Ok(ending);
         }
+        self.finished_subjects.retain(|subject| !subjects.contains(subject));
         let kept: HashSet<&ObjectRef> = self.finished_subjects.iter().collect();
-        Ok(Ending::new(
+        let ending = Ending::new(
             Ended::Restored,
             format!(
                 "failed for {} of {} objects, which are as they were before; the others are done: {why}",
                 subjects.len(),
                 subjects.len() + kept.len()
             ),
-        ))
+        );
+        if journalled {
+            self.close_journal(migration, &ending).await?;
+        }
+        Ok(ending)
     }
 
     async fn dry_run(&mut self, missing: Missing) -> Result<Ending, Stop> {
         let recovered = self.recover().await?;
-        let ledger = Arc::new(Mutex::new(recovered.ledger));
-        let actor = Actor::new(self.cluster.clone(), ledger.clone(), recovered.entries, String::new());
-        let migration =
-            Migration { actor, ledger, missing, others_open: recovered.others_open, run: String::new() };
+        let migration = self.migration(missing, recovered);
         let (plan, entries) = self.decide(&migration, true).await?;
         if plan.writes().next().is_some() {
             self.refuse_beside(&migration.others_open)?;
@@ -753,6 +1108,7 @@ impl<S: Step> Run<'_, S> {
             calls: self.cluster.calls(),
             counts: report::count(&self.outcomes),
             findings: self.findings.clone(),
+            lines: self.lines.clone(),
             versions: BTreeMap::from([("belay".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
         }
     }
@@ -764,20 +1120,19 @@ impl<S: Step> Run<'_, S> {
         }
         // Even a step that used up all its time may still say what happened.
         self.cluster.set_deadline(self.cluster.deadline().max(Instant::now() + Duration::from_secs(10)));
-        let report = self.report(&ending);
+        let report = Report { versions: report::versions(&self.cluster).await, ..self.report(&ending) };
         let logged = |what: &str, result: Result<(), Failure>| {
             if let Err(failure) = result {
                 log::warn!("{what}: {failure}");
             }
         };
-        let done: &[ObjectRef] = if Self::META.keeps_done_record && ending.result == Ended::Done {
-            &self.finished_subjects
-        } else {
-            &[]
-        };
         let outcomes = std::mem::take(&mut self.outcomes);
-        let written = report::write(&self.cluster, &self.home, &report, &outcomes, done).await;
-        logged("the report could not be written", written);
+        // Where the family does not live, a report would make it look as if it did; and whoever only found the lock
+        // held has nothing to say that would be worth the last verdict.
+        if !self.homeless && ending.result != Ended::NotNow {
+            let written = report::write(&self.cluster, &self.home, &report, &outcomes, &[]).await;
+            logged("the report could not be written", written);
+        }
         let (regarding, uid) =
             self.job.take().unwrap_or_else(|| (lock::lease(Self::META.family, &self.home), String::new()));
         let published = report::publish(&self.cluster, &report, &regarding, &uid).await;
@@ -793,6 +1148,11 @@ impl<S: Step> Run<'_, S> {
     async fn halted(mut self, halt: &Halt) -> Ending {
         match halt {
             Halt::Terminated => {
+                if let Some(ledger) = self.ledger.take()
+                    && let Err(failure) = ledger.lock().await.hand_on().await
+                {
+                    log::warn!("that the journal is handed on could not be noted: {failure}");
+                }
                 if let Some(lock) = self.lock.take()
                     && let Err(failure) = lock.release().await
                 {
@@ -808,11 +1168,30 @@ impl<S: Step> Run<'_, S> {
     }
 }
 
+/// What is known of this step's own journal.
+enum Head {
+    /// An earlier attempt left it open.
+    Open,
+    /// It is closed, or there is none.
+    Closed,
+    /// It cannot be read.
+    Unknown,
+}
+
+/// Whether the step may begin.
+enum Ready {
+    /// It may, without what is missing.
+    Yes(Missing),
+    /// It has nothing to do, or is refused.
+    No(Ending, Missing),
+}
+
 struct Migration {
     actor: Actor,
     ledger: Arc<Mutex<Ledger>>,
     missing: Missing,
     others_open: Vec<(String, Journal)>,
+    own_open: Option<Journal>,
     run: String,
 }
 
@@ -821,15 +1200,14 @@ fn written_by(chain: &Chain) -> impl Iterator<Item = &ObjectRef> {
     chain.moves.iter().filter(|step| step.writes()).map(|step| &step.object)
 }
 
-/// The chains of a phase, without what the plan saw of objects that an earlier phase has changed since.
-fn looking_anew(phase: &[Chain], written: &HashSet<&ObjectRef>) -> Vec<Chain> {
-    let mut chains = phase.to_vec();
-    for step in chains.iter_mut().flat_map(|chain| &mut chain.moves) {
+/// Forgets what the plan saw of objects that an earlier phase has changed since.
+fn look_anew(phase: &mut [Chain], earlier: &[Vec<Chain>]) {
+    let written: HashSet<&ObjectRef> = earlier.iter().flatten().flat_map(written_by).collect();
+    for step in phase.iter_mut().flat_map(|chain| &mut chain.moves) {
         if written.contains(&step.object) {
             step.live = None;
         }
     }
-    chains
 }
 
 fn reasons(failed: &[(ObjectRef, String)]) -> String {
@@ -840,30 +1218,36 @@ fn reasons(failed: &[(ObjectRef, String)]) -> String {
     format!("{}{more}", first.join("; ")).trim_end_matches('.').to_owned()
 }
 
-fn put_back(undone: &Undone) -> String {
-    match undone.restored {
-        0 => "nothing had been changed".to_owned(),
-        1 => "1 change was taken back".to_owned(),
-        many => format!("{many} changes were taken back"),
-    }
+/// Whether a move would set once more what this run has set already: somebody else has changed it since, and would again.
+fn is_fight(actor: &Actor, step: &Move, entries: &Entries) -> bool {
+    let fields = step.action.fields();
+    !fields.is_empty() && actor.has_set(&step.object, &fields) && !is_made(step, entries)
 }
 
-fn left(undone: &Undone) -> String {
-    let first: Vec<String> =
-        undone.left.iter().take(3).map(|(object, why)| format!("{object} {why}")).collect();
-    let more = undone.left.len().saturating_sub(first.len());
-    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-    format!("{}{more}", first.join("; "))
-}
-
-/// Chains that failed in an earlier round are not tried again.
-fn leave_out(plan: &mut Plan, failed: &[(ObjectRef, String)]) {
+/// Chains that failed or were left alone in an earlier round are not tried again.
+fn leave_out(plan: &mut Plan, failed: &[(ObjectRef, String)], skipped: &HashSet<ObjectRef>) {
     for phase in plan.phases.iter_mut().chain(std::iter::once(&mut plan.point_of_no_return)) {
-        phase.retain(|chain| !failed.iter().any(|(subject, _)| *subject == chain.subject));
+        phase.retain(|chain| {
+            !failed.iter().any(|(subject, _)| *subject == chain.subject) && !skipped.contains(&chain.subject)
+        });
     }
     if !failed.is_empty() {
         plan.point_of_no_return.clear();
     }
+}
+
+/// A refusal that comes up in a later round cannot stop the step any more, but what it is about is not touched. Returns
+/// whether the rest may be done: not if the refusal is about something that all of it stands on.
+fn leave_out_refused(plan: &mut Plan) -> bool {
+    let refused: Vec<Option<ObjectRef>> = plan.refusals().map(|finding| finding.object.clone()).collect();
+    let kinds: HashSet<&Kind> = plan.chains().map(|(_, chain)| &chain.subject.kind).collect();
+    if refused.iter().any(|object| object.as_ref().is_none_or(|object| !kinds.contains(&object.kind))) {
+        return false;
+    }
+    for phase in plan.phases.iter_mut().chain(std::iter::once(&mut plan.point_of_no_return)) {
+        phase.retain(|chain| !refused.iter().flatten().any(|object| *object == chain.subject));
+    }
+    true
 }
 
 /// A short id that sorts by time.
@@ -871,4 +1255,44 @@ fn run_id() -> String {
     let now = jiff::Timestamp::now();
     // In a pod the process id is always 1, so the fraction of the second has to tell two runs apart.
     format!("{}-{:05x}", now.strftime("%Y%m%d%H%M%S"), now.subsec_nanosecond() / 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(refused: Option<ObjectRef>) -> Plan {
+        let chain = |name: &str| Chain::new(kinds::CONFIG_MAP.object("ns", name), Vec::new());
+        Plan {
+            phases: vec![vec![chain("a"), chain("b")]],
+            findings: vec![Finding::refuse(refused, "no")],
+            ..Plan::default()
+        }
+    }
+
+    #[test]
+    fn what_is_refused_in_a_later_round_is_left_out_and_the_rest_is_done() {
+        let mut plan = plan(Some(kinds::CONFIG_MAP.object("ns", "a")));
+        assert!(leave_out_refused(&mut plan));
+        let left: Vec<&str> = plan.chains().map(|(_, chain)| chain.subject.name.as_str()).collect();
+        assert_eq!(left, ["b"]);
+    }
+
+    #[test]
+    fn what_was_left_alone_or_failed_is_in_no_later_round() {
+        let map = |name: &str| kinds::CONFIG_MAP.object("ns", name);
+        let mut of_a = plan(None);
+        of_a.point_of_no_return = vec![Chain::new(map("a"), Vec::new()), Chain::new(map("b"), Vec::new())];
+        leave_out(&mut of_a, &[], &HashSet::from([map("a")]));
+        let left: Vec<&str> = of_a.chains().map(|(_, chain)| chain.subject.name.as_str()).collect();
+        assert_eq!(left, ["b", "b"]);
+        leave_out(&mut of_a, &[(map("b"), "failed".to_owned())], &HashSet::new());
+        assert_eq!(of_a.chains().count(), 0);
+    }
+
+    #[test]
+    fn a_later_round_does_nothing_when_the_whole_step_is_refused() {
+        assert!(!leave_out_refused(&mut plan(None)));
+        assert!(!leave_out_refused(&mut plan(Some(kinds::DEPLOYMENT.object("ns", "controller")))));
+    }
 }

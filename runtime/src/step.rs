@@ -1,16 +1,22 @@
 //! What a step is: a few facts about it, what it needs, how it reads, and how it decides.
 
-use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    future::Future,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use serde_json::Value;
 
 use crate::{
     act::Outcome,
     args::Common,
-    cluster::{Cluster, Failure},
+    cluster::{Cluster, Failure, lock},
     journal::Entries,
     object::{Kind, ObjectRef, kinds},
     plan::{Item, Plan},
+    watch::Everywhere,
 };
 
 /// Facts about a step that never change.
@@ -32,6 +38,8 @@ pub struct Meta {
     pub undo_reserve: Duration,
     /// Whether the step cannot see in the cluster that it already ran, and so writes it down.
     pub keeps_done_record: bool,
+    /// Whether it changes nothing: then it has no journal, and gets no right to write one.
+    pub read_only: bool,
 }
 
 /// One migration action.
@@ -56,13 +64,22 @@ pub trait Step: Send + Sync + 'static {
     fn plan(args: &Self::Args, snapshot: &Self::Snapshot) -> Plan;
 }
 
+/// A kind, and whether an object of it is to be migrated.
+pub type Evidence = (Kind, fn(&Value) -> bool);
+
 /// The APIs and rights that a step needs.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     /// APIs it moves away from. None served: nothing to migrate. A part missing: refused.
     pub sources: Vec<Kind>,
+    /// Workloads of the old installation, which it may get. While one of them is there, source APIs that are all missing
+    /// are not "nothing to migrate".
+    pub workloads: Vec<ObjectRef>,
     /// APIs it moves to. They must be served; a dependency that is being installed is waited for.
     pub targets: Vec<Kind>,
+    /// A source kind, which the step may list everywhere, and how one sees that an object of it is to be migrated. Where
+    /// target APIs are missing and no object is, there is nothing to migrate: the target is not waited for.
+    pub evidence: Option<Evidence>,
     /// APIs without which the step does less.
     pub optional: Vec<Kind>,
     /// Rights.
@@ -135,6 +152,9 @@ pub struct Reader {
     done: HashMap<String, String>,
     home: String,
     step: &'static str,
+    opened: Option<String>,
+    excluded: Vec<String>,
+    left_out: Mutex<BTreeSet<ObjectRef>>,
 }
 
 impl Reader {
@@ -142,11 +162,57 @@ impl Reader {
         cluster: Arc<Cluster>,
         entries: Arc<Entries>,
         missing: Missing,
-        done: HashMap<String, String>,
         home: String,
         step: &'static str,
     ) -> Self {
-        Self { cluster, entries, missing, done, home, step }
+        Self {
+            cluster,
+            entries,
+            missing,
+            done: HashMap::new(),
+            home,
+            step,
+            opened: None,
+            excluded: Vec::new(),
+            left_out: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn with_excluded(mut self, excluded: &[String]) -> Self {
+        self.excluded = excluded.to_vec();
+        self
+    }
+
+    pub(crate) fn with_done_record(mut self, done: HashMap<String, String>) -> Self {
+        self.done = done;
+        self
+    }
+
+    pub(crate) fn with_journal_opened(mut self, opened: Option<String>) -> Self {
+        self.opened = opened;
+        self
+    }
+
+    /// When the journal was opened that an earlier attempt left and this one goes on with.
+    #[must_use]
+    pub fn journal_opened(&self) -> Option<&str> {
+        self.opened.as_deref()
+    }
+
+    /// Whether a person left this object out with `--exclude`. The plan is freed of chains and findings about it anyway; a
+    /// step asks where more than the object's own chain hangs on it.
+    #[must_use]
+    pub fn is_excluded(&self, object: &ObjectRef) -> bool {
+        let is = self.excluded.iter().any(|name| object.is_named(name));
+        if is {
+            lock(&self.left_out).insert(object.clone());
+        }
+        is
+    }
+
+    /// What the step asked about and a person had left out: it may not be in the plan, but is to be in the report.
+    pub(crate) fn left_out(&self) -> Vec<ObjectRef> {
+        lock(&self.left_out).iter().cloned().collect()
     }
 
     /// Whether an optional API is there.
@@ -168,7 +234,7 @@ impl Reader {
         } else {
             self.cluster.get(object).await?
         };
-        Ok(self.item(object.clone(), live.map(Arc::new)))
+        Ok(self.item(object.clone(), live.as_ref()))
     }
 
     /// All objects of a kind, whole, with those that an earlier attempt of this step took away.
@@ -191,16 +257,15 @@ impl Reader {
             .list(kind, namespace, selector, |object| match object {
                 Some(object) => {
                     let name = kind.object_of(&object);
-                    items.push(self.item(name, Some(Arc::new(object))));
+                    items.push(self.item(name, Some(&object)));
                 }
                 None => items.clear(),
             })
             .await?;
         // What an earlier attempt took away has no labels to select by any more: it is always part of the list.
-        for object in self.entries.taken_away(kind, namespace) {
-            if !items.iter().any(|item| item.object == *object) {
-                items.push(self.item(object.clone(), None));
-            }
+        let there: HashSet<ObjectRef> = items.iter().map(|item| item.object.clone()).collect();
+        for object in self.entries.taken_away(kind, namespace).filter(|object| !there.contains(object)) {
+            items.push(self.item(object.clone(), None));
         }
         items.sort_by(|a, b| a.object.cmp(&b.object));
         Ok(items)
@@ -240,10 +305,22 @@ impl Reader {
         Ok(outcomes.into_iter().map(|outcome| (outcome.object.clone(), outcome)).collect())
     }
 
-    fn item(&self, object: ObjectRef, live: Option<Arc<Value>>) -> Item {
-        let before = self.entries.origin(&object, live.as_deref()).map(Arc::new);
-        Item { object, live, before }
+    fn item(&self, object: ObjectRef, live: Option<&Value>) -> Item {
+        let before = self.entries.origin(&object, live);
+        Item::new(object, live, before.as_ref())
     }
+}
+
+/// The kinds that the rules let a step watch in all namespaces at once.
+#[must_use]
+pub fn watched_everywhere(rules: &[Rule]) -> Everywhere {
+    let everywhere = |rule: &&Rule| {
+        rule.namespace.is_none()
+            && rule.names.is_empty()
+            && rule.verbs.contains(&"list")
+            && rule.verbs.contains(&"watch")
+    };
+    rules.iter().filter(everywhere).map(|rule| (rule.group.clone(), rule.resource.clone())).collect()
 }
 
 /// The rights that the runtime itself needs for a step: lock, journal, report, Event.
@@ -255,21 +332,26 @@ pub fn runtime_rules(meta: &Meta, common: &Common) -> Vec<Rule> {
     let own_secrets =
         std::iter::once(crate::journal::head_name(meta.name)).chain(crate::journal::chunk_names(meta.name));
     let report = crate::report::name(meta.name);
-    vec![
+    let mut rules = vec![
         // A second home for the same family is found by its Lease, wherever it is.
         Rule::on(&kinds::LEASE, None, &["list"]),
         Rule::on(&kinds::LEASE, Some(&home), &["create"]),
         Rule::on(&kinds::LEASE, Some(&home), &["get", "update"]).named([crate::lock::name(meta.family)]),
-        Rule::on(&kinds::SECRET, Some(&home), &["create"]),
         Rule::on(&kinds::SECRET, Some(&home), &["get"]).named(heads),
-        Rule::on(&kinds::SECRET, Some(&home), &["get", "update", "delete"]).named(own_secrets),
         Rule::on(&kinds::CONFIG_MAP, Some(&home), &["create"]),
         Rule::on(&kinds::CONFIG_MAP, Some(&home), &["get", "update"]).named([report]),
         Rule::on(&kinds::EVENT, Some(&job_namespace), &["create"]),
         // Whether the lock's holder still lives, and since when the Job runs.
         Rule::on(&kinds::POD, Some(&job_namespace), &["get"]),
         Rule::on(&kinds::JOB, Some(&job_namespace), &["get"]),
-    ]
+    ];
+    if !meta.read_only {
+        rules.extend([
+            Rule::on(&kinds::SECRET, Some(&home), &["create"]),
+            Rule::on(&kinds::SECRET, Some(&home), &["get", "update", "delete"]).named(own_secrets),
+        ]);
+    }
+    rules
 }
 
 /// The rules of a step in the shape of RBAC objects, in a stable order.

@@ -2,22 +2,22 @@
 //! and the version that wrote it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use futures::{StreamExt as _, stream::FuturesUnordered};
+use futures::{StreamExt as _, TryStreamExt as _, stream::FuturesUnordered};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    act::{Actor, Broken, Trail, describe, made_by, sentence},
+    act::{Actor, Broken, CONFLICTS, Trail, describe, made_by, sentence},
     cluster::{Failure, Halt, Mode, Precondition, lock},
     journal::{Before, Entries, Entry, PreImage},
-    object::{ObjectRef, holds, is_going, resource_version, text, uid},
-    plan::{Action, Check, Field, Move, Propagation, Removal, Undo, Wait},
-    watch::Scope,
+    object::{Body, FieldPath, ObjectRef, finalizers, holds, is_going, resource_version, text, uid},
+    plan::{Action, Check, Field, Move, Progress, Propagation, Removal, Undo, Wait},
+    watch::{Scope, View},
 };
 
 /// What undo could not put back, and why.
@@ -25,8 +25,41 @@ use crate::{
 pub struct Undone {
     /// Objects that were put back or removed.
     pub restored: usize,
+    /// Of these: objects that are deleted and that the garbage collector is still taking away.
+    pub going: usize,
     /// Objects that a person must look at.
     pub left: Vec<(ObjectRef, String)>,
+}
+
+impl Undone {
+    /// What was put back.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let restored = match self.restored {
+            0 => "nothing had been changed".to_owned(),
+            1 => "1 change was taken back".to_owned(),
+            many => format!("{many} changes were taken back"),
+        };
+        match self.going {
+            0 => restored,
+            1 => format!(
+                "{restored}; the garbage collector is still taking away 1 object that the step had made"
+            ),
+            many => format!(
+                "{restored}; the garbage collector is still taking away {many} objects that the step had made"
+            ),
+        }
+    }
+
+    /// The first of what could not be put back: a verdict is short, and ends with the next command. The report has all.
+    #[must_use]
+    pub fn left_in_words(&self) -> String {
+        let first: Vec<String> =
+            self.left.iter().take(3).map(|(object, why)| format!("{object} {why}")).collect();
+        let more = self.left.len().saturating_sub(first.len());
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        format!("{}{more}", first.join("; "))
+    }
 }
 
 /// One entry's way back.
@@ -35,6 +68,8 @@ enum Back {
     AsBefore,
     /// Put back now.
     Restored,
+    /// Removed now, and the garbage collector has still to take away what belongs to it.
+    Going,
     /// Left as it is, for a person to look at.
     Left(String),
     /// Left as it is, and what came before in the chain must stay too: it is the only thing that works.
@@ -56,7 +91,9 @@ pub async fn undo(actor: &Actor, entries: &Entries, chains: Option<&[ObjectRef]>
             halt = actor.cluster.wait_halted() => return Err(halt),
         }
         let again = pass(actor, entries, chains).await?;
-        undone = Undone { restored: undone.restored + again.restored, left: again.left };
+        // What was going is looked at twice.
+        let more = again.restored.saturating_sub(undone.going);
+        undone = Undone { restored: undone.restored + more, ..again };
     }
     undone.left.sort();
     undone.left.dedup();
@@ -65,28 +102,43 @@ pub async fn undo(actor: &Actor, entries: &Entries, chains: Option<&[ObjectRef]>
 
 /// Looks at every entry once and takes it back where it is not yet.
 async fn pass(actor: &Actor, entries: &Entries, chains: Option<&[ObjectRef]>) -> Result<Undone, Halt> {
-    let mut phases: BTreeMap<usize, BTreeMap<&ObjectRef, Vec<Arc<Entry>>>> = BTreeMap::new();
-    for entry in newest(entries) {
-        if chains.is_none_or(|chains| chains.contains(&entry.1.chain)) {
-            phases.entry(entry.1.phase).or_default().entry(entry.0).or_default().push(entry.1);
+    // Chains in the order in which they were journalled, which is the order of the plan.
+    let mut phases: BTreeMap<usize, Vec<Vec<&Entry>>> = BTreeMap::new();
+    let mut places: HashMap<(usize, &ObjectRef), usize> = HashMap::new();
+    for (subject, entry) in newest(entries) {
+        if chains.is_none_or(|chains| chains.contains(&entry.chain)) {
+            let phase = phases.entry(entry.phase).or_default();
+            let place = *places.entry((entry.phase, subject)).or_insert(phase.len());
+            match phase.get_mut(place) {
+                Some(chain) => chain.push(entry),
+                None => phase.push(vec![entry]),
+            }
         }
     }
     let undone = Mutex::new(Undone::default());
-    for (_, chains) in phases.into_iter().rev() {
+    for (_, mut chains) in phases.into_iter().rev() {
+        // A later attempt may have journalled a move that stands before those of an earlier one.
+        for chain in &mut chains {
+            chain.sort_by_key(|entry| entry.index);
+        }
         let mut running: FuturesUnordered<_> =
-            chains.into_values().map(|chain| back_through(actor, chain, &undone)).collect();
+            in_turns(chains).into_iter().map(|turn| back_in_turn(actor, turn, &undone)).collect();
+        // Whoever is told to stop lets the calls in flight come to their end: none may land when another run has begun.
+        let mut halted = None;
         while let Some(result) = running.next().await {
-            result?;
+            halted = halted.or(result.err());
+        }
+        if let Some(halt) = halted {
+            return Err(halt);
         }
     }
     Ok(undone.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
 }
 
 /// Each move once, in the order of the first time it was journalled, with the newest pre-image.
-fn newest(entries: &Entries) -> Vec<(&ObjectRef, Arc<Entry>)> {
-    let mut order: Vec<(&ObjectRef, Arc<Entry>)> = Vec::new();
-    let mut places: std::collections::HashMap<(&ObjectRef, &str, String), usize> =
-        std::collections::HashMap::new();
+fn newest(entries: &Entries) -> Vec<(&ObjectRef, &Entry)> {
+    let mut order: Vec<(&ObjectRef, &Entry)> = Vec::new();
+    let mut places: HashMap<(&ObjectRef, &str, String), usize> = HashMap::new();
     for entry in entries.all() {
         let fields = entry.action.fields();
         let fields: Vec<String> =
@@ -94,15 +146,109 @@ fn newest(entries: &Entries) -> Vec<(&ObjectRef, Arc<Entry>)> {
         let place =
             *places.entry((&entry.object, entry.action.verb(), fields.join(","))).or_insert(order.len());
         if place == order.len() {
-            order.push((&entry.chain, Arc::new(entry.clone())));
+            order.push((&entry.chain, entry));
         } else {
-            order[place].1 = Arc::new(entry.clone());
+            order[place].1 = entry;
         }
     }
     order
 }
 
-async fn back_through(actor: &Actor, chain: Vec<Arc<Entry>>, undone: &Mutex<Undone>) -> Result<(), Halt> {
+/// What earlier attempts made of the chains with which this one had nothing to do.
+#[derive(Debug, Default)]
+pub(crate) struct Earlier {
+    /// Their subjects, where all is made.
+    pub made: HashSet<ObjectRef>,
+    /// Where an object is lost or only a part is made: an exclusion, or other flags, have taken them out of the plan
+    /// half-way.
+    pub half: Vec<ObjectRef>,
+}
+
+/// How an entry stands in the cluster.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stands {
+    Made,
+    NotMade,
+    /// Deleted, and not made again.
+    Lost,
+}
+
+/// Looks how the chains stand that are `wanted`.
+pub(crate) async fn earlier(
+    actor: &Actor,
+    entries: &Entries,
+    wanted: impl Fn(&ObjectRef) -> bool,
+) -> Result<Earlier, Failure> {
+    let asked = newest(entries).into_iter().filter(|(subject, _)| wanted(subject));
+    let stand: Vec<(&ObjectRef, bool, Stands)> = futures::stream::iter(asked)
+        .map(|(subject, entry)| async move {
+            let stands = stands(actor, entry).await?;
+            Ok::<_, Failure>((subject, matches!(entry.action, Action::Delete(_)), stands))
+        })
+        .buffer_unordered(32)
+        .try_collect()
+        .await?;
+    let mut chains: BTreeMap<&ObjectRef, Vec<(bool, Stands)>> = BTreeMap::new();
+    for (subject, deletes, stands) in stand {
+        chains.entry(subject).or_default().push((deletes, stands));
+    }
+    let mut earlier = Earlier::default();
+    for (subject, stand) in chains {
+        let any = |stands: Stands| stand.iter().any(|(_, one)| *one == stands);
+        // Make before break: what was made for an object that then stayed is of no use.
+        let stayed = stand.contains(&(true, Stands::NotMade)) && any(Stands::Made);
+        if any(Stands::Lost) || stayed {
+            earlier.half.push(subject.clone());
+        } else if !any(Stands::NotMade) {
+            earlier.made.insert(subject.clone());
+        }
+    }
+    Ok(earlier)
+}
+
+async fn stands(actor: &Actor, entry: &Entry) -> Result<Stands, Failure> {
+    let live = actor.cluster.get(&entry.object).await?;
+    let there = live.as_ref().filter(|live| !is_going(live));
+    let is_old = |live: &Value| entry.pre_image().is_some_and(|image| image.uid == uid(live));
+    let made = match &entry.action {
+        Action::Create { .. } => there.is_some(),
+        Action::Delete(_) => !there.is_some_and(is_old),
+        Action::Recreate(_) => match there {
+            None => return Ok(Stands::Lost),
+            Some(live) => !is_old(live),
+        },
+        action => there.is_some_and(|live| {
+            action.fields().iter().all(|field| field.path.get(live) == field.value.as_ref())
+        }),
+    };
+    Ok(if made { Stands::Made } else { Stands::NotMade })
+}
+
+/// Groups chains that share a turn, the one that was begun last first.
+fn in_turns<'a>(chains: Vec<Vec<&'a Entry>>) -> Vec<Vec<Vec<&'a Entry>>> {
+    let mut alone = Vec::new();
+    let mut turns: BTreeMap<String, Vec<Vec<&'a Entry>>> = BTreeMap::new();
+    for chain in chains {
+        match chain.first().and_then(|entry| entry.turn.clone()) {
+            Some(turn) => turns.entry(turn).or_default().push(chain),
+            None => alone.push(vec![chain]),
+        }
+    }
+    alone.extend(turns.into_values().map(|mut chains| {
+        chains.reverse();
+        chains
+    }));
+    alone
+}
+
+async fn back_in_turn(actor: &Actor, chains: Vec<Vec<&Entry>>, undone: &Mutex<Undone>) -> Result<(), Halt> {
+    for chain in chains {
+        back_through(actor, chain, undone).await?;
+    }
+    Ok(())
+}
+
+async fn back_through(actor: &Actor, chain: Vec<&Entry>, undone: &Mutex<Undone>) -> Result<(), Halt> {
     let mut broken: Option<String> = None;
     for entry in chain.iter().rev() {
         if let Some(why) = &broken {
@@ -110,7 +256,9 @@ async fn back_through(actor: &Actor, chain: Vec<Arc<Entry>>, undone: &Mutex<Undo
             lock(undone).left.push((entry.object.clone(), why));
             continue;
         }
-        let back = match take_back(actor, entry).await {
+        actor.cluster.room().await;
+        // In a box: those that are not let in yet should not carry the room that taking back needs.
+        let back = match Box::pin(take_back(actor, entry)).await {
             Ok(back) => back,
             Err(Broken::Call(Failure::Halted(halt))) => return Err(halt),
             Err(Broken::Call(failure)) if failure.namespace_is_going() => {
@@ -125,6 +273,11 @@ async fn back_through(actor: &Actor, chain: Vec<Arc<Entry>>, undone: &Mutex<Undo
         match back {
             Back::AsBefore => {}
             Back::Restored => lock(undone).restored += 1,
+            Back::Going => {
+                let mut undone = lock(undone);
+                undone.restored += 1;
+                undone.going += 1;
+            }
             Back::Left(why) => {
                 actor.note(&entry.object, "not put back", why.clone());
                 lock(undone).left.push((entry.object.clone(), why));
@@ -159,6 +312,9 @@ async fn take_back(actor: &Actor, entry: &Entry) -> Result<Back, Broken> {
 }
 
 async fn instead(actor: &Actor, moves: &[Move]) -> Result<Back, Broken> {
+    if moves.is_empty() {
+        return Ok(Back::AsBefore);
+    }
     let mut trail = Trail::default();
     for step in moves {
         // What the plan saw is from before the move that is taken back.
@@ -172,18 +328,20 @@ async fn instead(actor: &Actor, moves: &[Move]) -> Result<Back, Broken> {
 }
 
 /// Removes an object that the step made, if it is still as the step made it.
-async fn unmake(actor: &Actor, object: &ObjectRef, body: &Value) -> Result<Back, Broken> {
-    loop {
+async fn unmake(actor: &Actor, object: &ObjectRef, body: &Body) -> Result<Back, Broken> {
+    let body = body.value();
+    for _ in 0..CONFLICTS {
         let Some(live) = actor.cluster.get(object).await? else { return Ok(Back::AsBefore) };
         if is_going(&live) {
-            actor.until_gone(object, uid(&live), actor.time_left()).await?;
-            return Ok(Back::Restored);
+            let going = uid(&live).to_owned();
+            drop((body, live));
+            return until_unmade(actor, object, &going).await;
         }
         if made_by(&live) != Some(actor.run()) {
             // It was there before us, or somebody has made another one since: not ours to remove.
             return Ok(Back::AsBefore);
         }
-        if !holds(&live, body) {
+        if !holds(&live, &body) {
             return Ok(Back::Left(
                 "this step made it, and somebody has changed it since: it is left as it is".to_owned(),
             ));
@@ -193,17 +351,43 @@ async fn unmake(actor: &Actor, object: &ObjectRef, body: &Value) -> Result<Back,
             resource_version: Some(resource_version(&live).to_owned()),
         };
         // Foreground: when it is gone, so is what its controller made for it.
-        match actor.cluster.delete(object, &precondition, Propagation::Foreground, Mode::Real).await {
-            Ok(_) => {
-                actor.until_gone(object, uid(&live), actor.time_left()).await?;
-                actor.note(object, "removed", "this step had made it");
-                return Ok(Back::Restored);
+        let answer = actor.cluster.delete(object, &precondition, Propagation::Foreground, Mode::Real).await;
+        // The answer is the whole object, and of thousands that are waited for none may be kept.
+        match answer.map(drop) {
+            Ok(()) => {
+                drop((body, live));
+                let back = until_unmade(actor, object, &precondition.uid).await?;
+                let rest =
+                    if matches!(back, Back::Going) { ", what belongs to it is still going" } else { "" };
+                actor.note(object, "removed", format!("this step had made it{rest}"));
+                return Ok(back);
             }
             Err(failure) if failure.is_not_found(&object.name) => return Ok(Back::Restored),
             Err(failure) if failure.is_conflict() => {}
             Err(failure) => return Err(failure.into()),
         }
     }
+    Err(Broken::Because("is changed all the time: it cannot be removed as it was read".to_owned()))
+}
+
+/// How long an object is waited for that only the garbage collector holds. It notices a new API within 30 s; of thousands
+/// of objects it takes away a few each second, and none comes back: whether the last one is gone is not worth the time that
+/// other objects may need.
+const COLLECTION: Duration = Duration::from_secs(30);
+
+/// Waits until an object that was deleted in the foreground is gone, with all that was made for it.
+async fn until_unmade(actor: &Actor, object: &ObjectRef, gone: &str) -> Result<Back, Broken> {
+    match actor.until_gone(object, gone, COLLECTION).await {
+        Err(Broken::Because(_)) => {}
+        ended => return ended.map(|()| Back::Restored),
+    }
+    let live = actor.cluster.get(object).await?.filter(|live| uid(live) == gone);
+    let Some(held) = live.as_ref().map(finalizers) else { return Ok(Back::Restored) };
+    if held == "foregroundDeletion" {
+        return Ok(Back::Going);
+    }
+    drop(live);
+    actor.until_gone(object, gone, actor.time_left()).await.map(|()| Back::Restored)
 }
 
 /// Brings an object back that the step took away. `deleted` tells a delete from a recreate: the latter may have been
@@ -217,15 +401,18 @@ async fn restore(
 ) -> Result<Back, Broken> {
     let mut live = actor.cluster.get(object).await?;
     if let Some(going) = live.as_ref().filter(|live| is_going(live)) {
-        // It can't be rescued: only waited for, then made again.
-        actor.until_gone(object, uid(going), actor.time_left()).await?;
+        // It can't be rescued: only waited for, then made again. What holds it may be what the run that died had still to
+        // take off.
+        let removal = Removal { within: actor.time_left(), ..removal.clone() };
+        actor.until_removed(object, uid(going), &removal).await?;
         live = None;
     }
     let untouched = live.as_ref().is_some_and(|live| uid(live) == image.uid);
     if untouched {
         return Ok(Back::AsBefore);
     }
-    if let Some(other) = live.as_ref().filter(|other| deleted && !is_as_before(other, image, removal)) {
+    let is_another = |live: &&Value| !actor.has_revived(object, live) && !is_as_before(live, image, removal);
+    if let Some(other) = live.as_ref().filter(|live| deleted && is_another(live)) {
         return Ok(Back::Broken(format!(
             "cannot be restored: another one bears its name since {}",
             text(other, "/metadata/creationTimestamp").unwrap_or("some time")
@@ -235,7 +422,7 @@ async fn restore(
     let mut trail = Trail::default();
     if restored {
         let made = actor.revive(object, image, removal).await?;
-        trail.saw(object, &made);
+        trail.made(object, &made);
         actor.note(
             object,
             "restored",
@@ -251,14 +438,16 @@ async fn restore(
             within: actor.time_left(),
             check: Check::Object(test.clone()),
         };
+        drop(live);
         actor.wait(object, &wait, &trail).await?;
     }
+    actor.give_back(object, image).await?;
     Ok(if restored { Back::Restored } else { Back::AsBefore })
 }
 
 /// Whether an object of the name is what an earlier attempt of this undo created, or just as good.
 fn is_as_before(live: &Value, image: &PreImage, removal: &Removal) -> bool {
-    let mut wanted = (*image.object).clone();
+    let mut wanted = image.object.value();
     removal.not_on_create.iter().for_each(|field| field.set(&mut wanted, None));
     // Owners have new uids by now, and finalizers belong to controllers.
     if let Some(metadata) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -271,8 +460,13 @@ fn is_as_before(live: &Value, image: &PreImage, removal: &Removal) -> bool {
 /// Puts old values back, where the fields still hold what the step wrote.
 async fn put_back(actor: &Actor, object: &ObjectRef, action: &Action, old: &[Field]) -> Result<Back, Broken> {
     let wrote = action.fields();
-    loop {
+    let old = &with_live_owners(actor, object, old).await?[..];
+    for _ in 0..CONFLICTS {
         let Some(live) = actor.cluster.get(object).await?.filter(|live| !is_going(live)) else {
+            if actor.namespace_is_gone(object).await? {
+                actor.note(object, "void", "its namespace is being deleted");
+                return Ok(Back::AsBefore);
+            }
             return Ok(Back::Left(
                 "was deleted by somebody else: its old fields cannot be put back".to_owned(),
             ));
@@ -280,6 +474,7 @@ async fn put_back(actor: &Actor, object: &ObjectRef, action: &Action, old: &[Fie
         let is = |fields: &[Field]| fields.iter().all(|field| field.path.get(&live) == field.value.as_ref());
         if is(old) {
             actor.disown(object, live).await?;
+            until_available(actor, object, action).await?;
             return Ok(Back::AsBefore);
         }
         if !is(&wrote) {
@@ -292,10 +487,66 @@ async fn put_back(actor: &Actor, object: &ObjectRef, action: &Action, old: &[Fie
             Ok(after) => {
                 actor.disown(object, after).await?;
                 actor.note(object, "put back", describe(old, &live));
+                until_available(actor, object, action).await?;
                 return Ok(Back::Restored);
             }
             Err(failure) if failure.is_conflict() => {}
             Err(failure) => return Err(failure.into()),
         }
     }
+    Err(Broken::Because(
+        "is changed all the time: its old fields cannot be put back as it was read".to_owned(),
+    ))
+}
+
+/// Waits until a workload that was scaled back works as before: what is undone next may rely on it.
+async fn until_available(actor: &Actor, object: &ObjectRef, action: &Action) -> Result<(), Broken> {
+    let Action::Scale { available: Some(available), .. } = action else { return Ok(()) };
+    let (watched, available) = (object.clone(), *available);
+    let check = move |view: &View<'_>| {
+        let live = view.get(&watched).unwrap_or_default();
+        match live.pointer("/status/availableReplicas").and_then(Value::as_i64).unwrap_or_default() {
+            now if now >= available => Progress::Done,
+            now => Progress::Pending(format!("{now} of {available} replicas are available")),
+        }
+    };
+    let wait = Wait {
+        what: format!("{object} available again as before"),
+        scopes: vec![Scope::of(object)],
+        within: actor.time_left(),
+        check: Check::Code(Arc::new(check)),
+    };
+    actor.wait(object, &wait, &Trail::default()).await
+}
+
+/// Old values, with the owners of the object as they are now: one that was recreated has another uid, and a reference
+/// to the old uid would have the object collected as garbage. An owner that is gone for good is left out.
+async fn with_live_owners(actor: &Actor, object: &ObjectRef, old: &[Field]) -> Result<Vec<Field>, Broken> {
+    let mut fields = old.to_vec();
+    let references = FieldPath::dotted("metadata.ownerReferences");
+    for field in fields.iter_mut().filter(|field| field.path.is_within(&references)) {
+        field.value = match field.value.take() {
+            Some(Value::Array(owners)) => {
+                let mut kept = Vec::new();
+                for owner in owners {
+                    kept.extend(with_live_uid(actor, object, owner).await?);
+                }
+                if kept.is_empty() { None } else { Some(Value::Array(kept)) }
+            }
+            Some(owner) => with_live_uid(actor, object, owner).await?,
+            None => None,
+        };
+    }
+    Ok(fields)
+}
+
+async fn with_live_uid(actor: &Actor, object: &ObjectRef, mut owner: Value) -> Result<Option<Value>, Broken> {
+    let Some(now) = actor.owner_uid(object, &owner).await? else {
+        let (kind, name) = (text(&owner, "/kind"), text(&owner, "/name"));
+        let who = format!("{}/{}", kind.unwrap_or_default(), name.unwrap_or_default());
+        actor.note(object, "left without an owner", format!("{who} does not exist any more"));
+        return Ok(None);
+    };
+    owner["uid"] = now.into();
+    Ok(Some(owner))
 }

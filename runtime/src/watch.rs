@@ -1,7 +1,7 @@
 //! Waits are watches: one watch for each kind and namespace, shared by all that wait for something there.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -14,11 +14,11 @@ use kube::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::{sync::Notify, task::JoinHandle};
+use tokio::{sync::Notify, task::JoinHandle, time::Instant};
 
 use crate::{
-    cluster::{Cluster, Halt, lock},
-    object::{Kind, ObjectRef},
+    cluster::{Cluster, Halt, PAGE, lock},
+    object::{Body, Kind, ObjectRef},
 };
 
 /// What a wait looks at: one object, or all objects of a kind that match.
@@ -32,7 +32,14 @@ pub struct Scope {
     pub selector: Option<String>,
     /// One name; the watch itself is still shared with the others of the kind.
     pub name: Option<String>,
+    /// Labels that the objects have. Unlike with a selector the watch is shared with the others of the kind, and an
+    /// index finds the objects: for thousands of waits that each look for objects of a random name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<Label>,
 }
+
+/// A label's key and value.
+pub type Label = (String, String);
 
 impl Scope {
     /// One object.
@@ -43,26 +50,52 @@ impl Scope {
             namespace: object.namespace.clone(),
             selector: None,
             name: Some(object.name.clone()),
+            labels: Vec::new(),
         }
     }
 
     /// All objects of a kind in a namespace that a label selector chooses.
     #[must_use]
     pub fn selected(kind: Kind, namespace: &str, selector: impl Into<String>) -> Self {
-        Self { kind, namespace: Some(namespace.to_owned()), selector: Some(selector.into()), name: None }
+        Self {
+            namespace: Some(namespace.to_owned()),
+            selector: Some(selector.into()),
+            ..Self::everywhere(kind)
+        }
     }
 
-    fn key(&self) -> Key {
-        (self.kind.clone(), self.namespace.clone(), self.selector.clone())
+    /// All objects of a kind, in all namespaces.
+    #[must_use]
+    pub fn everywhere(kind: Kind) -> Self {
+        Self { kind, namespace: None, selector: None, name: None, labels: Vec::new() }
+    }
+
+    /// The objects of a kind in a namespace that have all these labels.
+    #[must_use]
+    pub fn labelled(kind: Kind, namespace: &str, labels: &[(&str, &str)]) -> Self {
+        Self {
+            namespace: Some(namespace.to_owned()),
+            labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            ..Self::everywhere(kind)
+        }
+    }
+
+    /// Whether it covers a namespace.
+    pub(crate) fn has(&self, namespace: Option<&str>) -> bool {
+        self.namespace.is_none() || self.namespace.as_deref() == namespace
     }
 }
 
 type Key = (Kind, Option<String>, Option<String>);
 type Name = (Option<String>, String);
 
+/// Kinds, by group and resource, that may be watched in all namespaces at once.
+pub type Everywhere = HashSet<(String, String)>;
+
 /// All watches of a run.
 pub struct Watches {
     cluster: Arc<Cluster>,
+    everywhere: Everywhere,
     watched: Mutex<HashMap<Key, Arc<Watched>>>,
 }
 
@@ -71,20 +104,26 @@ struct Watched {
     task: JoinHandle<()>,
 }
 
-/// What one watch has seen. Objects are kept as text: parsed JSON takes five times the room, and with thousands of
-/// objects on the watch most are looked at once.
+/// What one watch has seen.
 #[derive(Default)]
 struct State {
-    objects: HashMap<Name, Arc<str>>,
+    objects: HashMap<Name, Body>,
     listed: bool,
     trouble: Option<String>,
     by_name: HashMap<Name, Vec<Arc<Notify>>>,
+    by_label: HashMap<Label, Vec<Arc<Notify>>>,
     by_any: Vec<Arc<Notify>>,
+    /// Label keys by which somebody looks, and the objects by such labels.
+    indexed: HashSet<String>,
+    labelled: HashMap<Label, HashSet<Name>>,
 }
 
 /// What a check sees: the newest state of the objects in its scopes.
 pub struct View<'a> {
-    watched: &'a [(Scope, Arc<Watched>)],
+    scopes: &'a [Scope],
+    /// What each scope is watched by.
+    watched: &'a [Arc<Watched>],
+    began: &'a [(ObjectRef, Instant)],
 }
 
 impl View<'_> {
@@ -92,46 +131,61 @@ impl View<'_> {
     #[must_use]
     pub fn get(&self, object: &ObjectRef) -> Option<Value> {
         let name = (object.namespace.clone(), object.name.clone());
-        let (_, watched) = self.watched.iter().find(|(scope, _)| {
-            scope.kind == object.kind && scope.name.as_ref().is_none_or(|only| *only == object.name)
+        let (_, watched) = self.scopes.iter().zip(self.watched).find(|(scope, _)| {
+            scope.kind == object.kind
+                && scope.has(object.namespace.as_deref())
+                && scope.name.as_ref().is_none_or(|only| *only == object.name)
         })?;
-        lock(&watched.state).objects.get(&name).and_then(|text| serde_json::from_str(text).ok())
+        lock(&watched.state).objects.get(&name).map(Body::value)
+    }
+
+    /// How long ago this chain began its own move on an object; none if it has made none in this process.
+    #[must_use]
+    pub fn since(&self, object: &ObjectRef) -> Option<Duration> {
+        self.began.iter().find(|(known, _)| known == object).map(|(_, began)| began.elapsed())
     }
 
     /// All objects of a kind in the scopes without a name.
     #[must_use]
     pub fn list(&self, kind: &Kind) -> Vec<Value> {
-        self.watched
+        self.list_where(kind, |_| true)
+    }
+
+    /// The objects of a kind in the scopes without a name whose own name is wanted. Only those are parsed.
+    pub fn list_where(&self, kind: &Kind, wanted: impl Fn(&str) -> bool) -> Vec<Value> {
+        self.scopes
             .iter()
+            .zip(self.watched)
             .filter(|(scope, _)| scope.kind == *kind && scope.name.is_none())
-            .flat_map(|(_, watched)| {
-                lock(&watched.state)
-                    .objects
-                    .values()
-                    .filter_map(|text| serde_json::from_str(text).ok())
-                    .collect::<Vec<Value>>()
-            })
+            .flat_map(|(scope, watched)| lock(&watched.state).of_scope(scope, &wanted))
             .collect()
     }
 }
 
 /// Somebody who waits: woken by every change in its scopes, and by nothing else.
-pub struct Waiter {
-    watched: Vec<(Scope, Arc<Watched>)>,
+pub struct Waiter<'a> {
+    scopes: &'a [Scope],
+    /// What each scope is watched by.
+    watched: Vec<Arc<Watched>>,
     woken: Arc<Notify>,
 }
 
-impl Waiter {
-    /// What there is to see, once every watch has listed what exists; until then, why not.
-    pub fn look<T>(&self, see: impl FnOnce(&View<'_>) -> T) -> Result<T, String> {
-        for (scope, watched) in &self.watched {
+impl Waiter<'_> {
+    /// What there is to see, once every watch has listed what exists; until then, why not. `began` tells since when
+    /// the chain that looks has been changing which objects.
+    pub fn look<T>(
+        &self,
+        began: &[(ObjectRef, Instant)],
+        see: impl FnOnce(&View<'_>) -> T,
+    ) -> Result<T, String> {
+        for (scope, watched) in self.scopes.iter().zip(&self.watched) {
             let state = lock(&watched.state);
             if !state.listed {
                 let trouble = state.trouble.clone().unwrap_or_else(|| "not listed yet".to_owned());
                 return Err(format!("the watch on {}: {trouble}", scope.kind.resource()));
             }
         }
-        Ok(see(&View { watched: &self.watched }))
+        Ok(see(&View { scopes: self.scopes, watched: &self.watched, began }))
     }
 
     /// Resolves at the next change.
@@ -140,14 +194,24 @@ impl Waiter {
     }
 }
 
-impl Drop for Waiter {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        for (scope, watched) in &self.watched {
+        for (scope, watched) in self.scopes.iter().zip(&self.watched) {
             let mut state = lock(&watched.state);
             let others =
                 |waiting: &mut Vec<Arc<Notify>>| waiting.retain(|one| !Arc::ptr_eq(one, &self.woken));
             match scope.name.clone() {
-                None => others(&mut state.by_any),
+                None => match scope.labels.first() {
+                    None => others(&mut state.by_any),
+                    Some(label) => {
+                        if let Entry::Occupied(mut entry) = state.by_label.entry(label.clone()) {
+                            others(entry.get_mut());
+                            if entry.get().is_empty() {
+                                entry.remove();
+                            }
+                        }
+                    }
+                },
                 Some(name) => {
                     if let Entry::Occupied(mut entry) = state.by_name.entry((scope.namespace.clone(), name)) {
                         others(entry.get_mut());
@@ -162,15 +226,16 @@ impl Drop for Waiter {
 }
 
 impl Watches {
-    /// No watches yet.
+    /// No watches yet. Kinds that may be watched `everywhere` get one watch over all namespaces, instead of one for
+    /// each namespace in which something is waited for.
     #[must_use]
-    pub fn new(cluster: Arc<Cluster>) -> Self {
-        Self { cluster, watched: Mutex::new(HashMap::new()) }
+    pub fn new(cluster: Arc<Cluster>, everywhere: Everywhere) -> Self {
+        Self { cluster, everywhere, watched: Mutex::new(HashMap::new()) }
     }
 
     /// Begins to wait for changes in some scopes.
     #[must_use]
-    pub fn waiter(&self, scopes: &[Scope]) -> Waiter {
+    pub fn waiter<'a>(&self, scopes: &'a [Scope]) -> Waiter<'a> {
         let woken = Arc::new(Notify::new());
         let watched = scopes
             .iter()
@@ -179,24 +244,35 @@ impl Watches {
                 {
                     let mut state = lock(&watched.state);
                     match scope.name.clone() {
-                        None => state.by_any.push(woken.clone()),
+                        None => match scope.labels.first() {
+                            None => state.by_any.push(woken.clone()),
+                            Some(label) => {
+                                state.index(&label.0);
+                                state.by_label.entry(label.clone()).or_default().push(woken.clone());
+                            }
+                        },
                         Some(name) => {
                             let waiting = state.by_name.entry((scope.namespace.clone(), name)).or_default();
                             waiting.push(woken.clone());
                         }
                     }
                 }
-                (scope.clone(), watched)
+                watched
             })
             .collect();
-        Waiter { watched, woken }
+        Waiter { scopes, watched, woken }
     }
 
     fn watched(&self, scope: &Scope) -> Arc<Watched> {
+        let resource = (scope.kind.group.to_string(), scope.kind.plural.to_string());
+        let broad = scope.selector.is_none() && self.everywhere.contains(&resource);
+        let namespace = scope.namespace.clone().filter(|_| !broad);
+        let key = (scope.kind.clone(), namespace.clone(), scope.selector.clone());
         lock(&self.watched)
-            .entry(scope.key())
+            .entry(key)
             .or_insert_with(|| {
-                let (cluster, scope) = (self.cluster.clone(), scope.clone());
+                let cluster = self.cluster.clone();
+                let scope = Scope { namespace, ..scope.clone() };
                 let state = Arc::new(Mutex::new(State::default()));
                 let seen = state.clone();
                 let task = tokio::spawn(async move { follow(&cluster, &scope, &seen).await });
@@ -213,6 +289,9 @@ impl Drop for Watches {
         }
     }
 }
+
+/// After this long the server ends a watch, and it is begun anew from where it was.
+const WATCH_SECONDS: u32 = 25;
 
 /// How long to wait before a broken watch is taken up again. kube's own default goes up to 30 s, too long for a
 /// step that has three minutes in all.
@@ -245,13 +324,14 @@ async fn follow(cluster: &Cluster, scope: &Scope, state: &Mutex<State>) {
         Some(namespace) => Api::namespaced_with(cluster.client(), namespace, &resource),
         None => Api::all_with(cluster.client(), &resource),
     };
-    let mut config = watcher::Config::default();
+    // kube's own default is longer than a step has time: a connection that died silently would never be found out.
+    let mut config = watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
     if let Some(selector) = &scope.selector {
         config = config.labels(selector);
     }
     let mut events = std::pin::pin!(watcher(api, config).backoff(Patience(0)));
     // A new list replaces the old one when it is complete: half a list would look like deletions.
-    let mut fresh: HashMap<Name, Arc<str>> = HashMap::new();
+    let mut fresh: HashMap<Name, Body> = HashMap::new();
     while let Some(event) = events.next().await {
         let mut state = lock(state);
         match event {
@@ -261,23 +341,31 @@ async fn follow(cluster: &Cluster, scope: &Scope, state: &Mutex<State>) {
             }
             Ok(watcher::Event::InitDone) => {
                 state.objects = std::mem::take(&mut fresh);
+                state.index_anew();
                 state.listed = true;
                 state.trouble = None;
-                state.by_any.iter().chain(state.by_name.values().flatten()).for_each(|one| one.notify_one());
+                let by_label = state.by_label.values().flatten();
+                let all = state.by_any.iter().chain(state.by_name.values().flatten()).chain(by_label);
+                all.for_each(|one| one.notify_one());
             }
             Ok(watcher::Event::Apply(object)) => {
                 let name = name_of(&object);
+                let had = state.labels_of(&name);
+                let has = state.indexed_labels(object.metadata.labels.as_ref());
                 state.objects.insert(name.clone(), compact(object));
-                state.wake(&name);
+                state.relabel(&name, &had, &has);
+                state.wake(&name, had.iter().chain(&has));
             }
             Ok(watcher::Event::Delete(object)) => {
                 let name = name_of(&object);
+                let had = state.labels_of(&name);
                 state.objects.remove(&name);
-                state.wake(&name);
+                state.relabel(&name, &had, &[]);
+                state.wake(&name, had.iter());
             }
             Err(error) => {
                 let text = error.to_string();
-                if text.contains("Unauthorized") {
+                if code_of(&error) == Some(401) {
                     cluster.halt(Halt::Unauthorized(text));
                     return;
                 }
@@ -289,9 +377,90 @@ async fn follow(cluster: &Cluster, scope: &Scope, state: &Mutex<State>) {
 }
 
 impl State {
-    fn wake(&self, name: &Name) {
+    fn wake<'a>(&self, name: &Name, labels: impl Iterator<Item = &'a Label>) {
         let named = self.by_name.get(name).into_iter().flatten();
-        self.by_any.iter().chain(named).for_each(|one| one.notify_one());
+        let labelled = labels.filter_map(|label| self.by_label.get(label)).flatten();
+        self.by_any.iter().chain(named).chain(labelled).for_each(|one| one.notify_one());
+    }
+
+    fn of_scope(&self, scope: &Scope, wanted: impl Fn(&str) -> bool) -> Vec<Value> {
+        let has_labels = |object: &Value| {
+            let labels = object.pointer("/metadata/labels");
+            scope.labels.iter().all(|(key, value)| {
+                labels.and_then(|labels| labels.get(key)).and_then(Value::as_str) == Some(value)
+            })
+        };
+        let parse = |(name, object): (&Name, &Body)| {
+            let wanted = scope.has(name.0.as_deref()) && wanted(&name.1);
+            wanted.then(|| object.value()).filter(has_labels)
+        };
+        match scope.labels.first() {
+            None => self.objects.iter().filter_map(parse).collect(),
+            Some(label) => {
+                let names = self.labelled.get(label).into_iter().flatten();
+                names.filter_map(|name| self.objects.get_key_value(name)).filter_map(parse).collect()
+            }
+        }
+    }
+
+    /// Begins to index by a label key.
+    fn index(&mut self, key: &str) {
+        if self.indexed.insert(key.to_owned()) {
+            self.index_anew();
+        }
+    }
+
+    fn index_anew(&mut self) {
+        self.labelled.clear();
+        if self.indexed.is_empty() {
+            return;
+        }
+        let names: Vec<Name> = self.objects.keys().cloned().collect();
+        for name in names {
+            let has = self.labels_of(&name);
+            self.relabel(&name, &[], &has);
+        }
+    }
+
+    fn relabel(&mut self, name: &Name, had: &[Label], has: &[Label]) {
+        for label in had.iter().filter(|label| !has.contains(label)) {
+            if let Some(names) = self.labelled.get_mut(label) {
+                names.remove(name);
+            }
+        }
+        for label in has {
+            self.labelled.entry(label.clone()).or_default().insert(name.clone());
+        }
+    }
+
+    /// The labels of an object as it is kept, as far as somebody looks by them.
+    fn labels_of(&self, name: &Name) -> Vec<Label> {
+        if self.indexed.is_empty() {
+            return Vec::new();
+        }
+        let labels = self.objects.get(name).and_then(|object| {
+            serde_json::from_value(object.value().pointer_mut("/metadata/labels")?.take()).ok()
+        });
+        self.indexed_labels(labels.as_ref())
+    }
+
+    fn indexed_labels(&self, labels: Option<&BTreeMap<String, String>>) -> Vec<Label> {
+        let labels = labels.into_iter().flatten();
+        labels
+            .filter(|(key, _)| self.indexed.contains(*key))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    }
+}
+
+/// The code with which the API server answered, if it did.
+fn code_of(error: &watcher::Error) -> Option<u16> {
+    match error {
+        watcher::Error::WatchError(status)
+        | watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status)) => Some(status.code),
+        _ => None,
     }
 }
 
@@ -299,7 +468,7 @@ fn name_of(object: &DynamicObject) -> Name {
     (object.metadata.namespace.clone(), object.metadata.name.clone().unwrap_or_default())
 }
 
-fn compact(mut object: DynamicObject) -> Arc<str> {
+fn compact(mut object: DynamicObject) -> Body {
     object.metadata.managed_fields = None;
-    serde_json::to_string(&object).unwrap_or_default().into()
+    Body::of(&object)
 }
