@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use belay_runtime::{
-    Kind, Meta, ObjectRef,
+    Failure, Kind, Meta, ObjectRef,
     cluster::{Cluster, Mode, Precondition},
-    journal::Ledger,
+    journal::{Ledger, Trouble},
     kinds,
-    lock::{self, Life},
+    lock::{self, Errand, Holder, Lock, NotLocked},
     object::{text, uid},
     plan::Propagation,
     report::Result as Ended,
     run::Ending,
 };
 use serde_json::Value;
+use tokio::time::Instant;
 
-use crate::{PATIENCE, Shared, ending};
+use crate::{PATIENCE, Shared, WATCHED, ending, family_named, restore::release};
 
 /// What a release's hooks consist of, and whether it may be outside the release's namespace, as roles may. What runs
 /// goes first: nothing shall lose its rights while it is at work.
@@ -45,35 +46,34 @@ pub(crate) struct CleanupArgs {
 }
 
 pub(crate) async fn cleanup(args: &CleanupArgs, metas: &[Meta]) -> anyhow::Result<Ending> {
+    let meta = family_named(metas, &args.family)?;
     let cluster = args.shared.cluster(PATIENCE).await?;
     let home = args.shared.home.clone().unwrap_or_else(|| args.namespace.clone());
-    let open = open_steps(&cluster, metas, &args.family, &home).await?;
-    let lease = lock::lease(&args.family, &home);
-    let found = cluster.get(&lease).await?;
-    let alive = match found.as_ref().and_then(lock::holder_of) {
-        Some(holder) => lock::life(&cluster, &holder).await? != Life::Dead,
-        None => false,
+    let lock = match take(&cluster, meta, &home).await {
+        Ok(lock) => lock,
+        Err(NotLocked::Held { holder, lease }) => {
+            return Ok(ending(
+                Ended::NotNow,
+                format!(
+                    "not now, nothing was removed: {holder} holds the lock {lease}, is at work and needs its rights. \
+                     When it has ended: belay cleanup --namespace {} --release {} --family {} --home {home}",
+                    args.namespace, args.release, args.family
+                ),
+            ));
+        }
+        Err(other) => return Err(other.into()),
     };
-    if alive {
-        return Ok(ending(
-            Ended::Done,
-            format!(
-                "nothing was removed: a run of {} is alive and needs its rights. When it has ended: belay cleanup \
-                 --namespace {} --release {} --family {} --home {home}",
-                args.family, args.namespace, args.release, args.family
-            ),
-        ));
-    }
-
+    let cleaned = clean(&cluster, args, metas, &home).await;
     let mut removed = 0;
-    for (object, uid) in hook_objects(&cluster, args, &open).await? {
-        removed += remove(&cluster, &object, &uid).await?;
+    match (lock, &cleaned) {
+        (Some(lock), Ok(Cleaned { open, shared: false, .. })) if open.is_empty() => {
+            removed += usize::from(lock.remove().await?);
+        }
+        (Some(lock), _) => release(lock).await,
+        (None, _) => {}
     }
-    if open.is_empty()
-        && let Some(found) = &found
-    {
-        removed += remove(&cluster, &lease, uid(found)).await?;
-    }
+    let Cleaned { removed: hooks, open, .. } = cleaned?;
+    removed += hooks;
     let kept = if open.is_empty() {
         String::new()
     } else {
@@ -85,7 +85,60 @@ pub(crate) async fn cleanup(args: &CleanupArgs, metas: &[Meta]) -> anyhow::Resul
     Ok(ending(Ended::Done, format!("{removed} objects of release {} removed{kept}", args.release)))
 }
 
-/// Steps with an open journal: they need their rights to be finished or undone.
+/// Takes the lock, where the family has one here. Without a Lease nobody is at work, and none is made: this may be the
+/// home of nobody.
+async fn take(cluster: &Arc<Cluster>, meta: &Meta, home: &str) -> Result<Option<Lock>, NotLocked> {
+    if !lock::is_home(cluster, meta.family, home).await? {
+        return Ok(None);
+    }
+    let until = Instant::now() + WATCHED;
+    let errand = Errand { doing: "cleanup".to_owned(), until, waits_for_the_living: false };
+    Lock::take_for(cluster, meta, home, errand).await.map(Some)
+}
+
+/// What a cleanup did and found.
+struct Cleaned {
+    removed: usize,
+    /// Steps whose journals are open.
+    open: Vec<String>,
+    /// Whether another release has steps of the family: its runs need the Lease to find the home.
+    shared: bool,
+}
+
+async fn clean(
+    cluster: &Arc<Cluster>,
+    args: &CleanupArgs,
+    metas: &[Meta],
+    home: &str,
+) -> anyhow::Result<Cleaned> {
+    let open = open_steps(cluster, metas, &args.family, home).await?;
+    let mut removed = 0;
+    for (object, uid) in hook_objects(cluster, args, &open).await? {
+        removed += remove(cluster, &object, &uid).await?;
+    }
+    let shared = has_other_release(cluster, args).await?;
+    Ok(Cleaned { removed, open, shared })
+}
+
+/// Whether another release has steps of this family. Each step has a `ClusterRole`, since it looks for other homes.
+async fn has_other_release(cluster: &Cluster, args: &CleanupArgs) -> Result<bool, Failure> {
+    let selector = format!("belay.dev/family={}", args.family);
+    let mut others = false;
+    cluster
+        .list(&kinds::CLUSTER_ROLE, None, Some(&selector), |object| match object {
+            Some(object) => {
+                let is = |label: &str, value: &str| label_of(&object, label) == Some(value);
+                others |=
+                    !(is("belay.dev/release", &args.release) && is("belay.dev/namespace", &args.namespace));
+            }
+            None => others = false,
+        })
+        .await?;
+    Ok(others)
+}
+
+/// Steps with an open journal: they need their rights to be finished or undone. A journal that cannot be read may be
+/// open too.
 async fn open_steps(
     cluster: &Arc<Cluster>,
     metas: &[Meta],
@@ -94,8 +147,14 @@ async fn open_steps(
 ) -> anyhow::Result<Vec<String>> {
     let mut open = Vec::new();
     for meta in metas.iter().filter(|meta| meta.family == family) {
-        if Ledger::load(cluster, home, meta.name).await?.open_journal().is_some() {
-            open.push(meta.name.to_owned());
+        match Ledger::load(cluster, home, meta.name).await {
+            Ok(ledger) if ledger.open_journal().is_none() => {}
+            Ok(_) => open.push(meta.name.to_owned()),
+            Err(Trouble::Unusable(error)) => {
+                log::warn!("{error:#}");
+                open.push(meta.name.to_owned());
+            }
+            Err(Trouble::Call(failure)) => return Err(failure.into()),
         }
     }
     Ok(open)
@@ -106,12 +165,16 @@ async fn hook_objects(
     args: &CleanupArgs,
     open: &[String],
 ) -> anyhow::Result<Vec<(ObjectRef, String)>> {
-    // A release of the same name in another namespace is another release. The cleanup's own objects are removed by Helm
-    // when this has succeeded.
-    let selector = format!(
-        "belay.dev/release={},belay.dev/namespace={},belay.dev/family={},belay.dev/step!=cleanup",
+    // A release of the same name in another namespace is another release.
+    let mut selector = format!(
+        "belay.dev/release={},belay.dev/namespace={},belay.dev/family={}",
         args.release, args.namespace, args.family
     );
+    if let Holder::Pod { .. } = Holder::me() {
+        // Its own objects are removed by Helm when this has succeeded. Those of one that failed stay, for whoever says
+        // this by hand.
+        selector.push_str(",belay.dev/step!=cleanup");
+    }
     let mut all = Vec::new();
     for (kind, anywhere) in HOOKS {
         let begin = all.len();
@@ -131,10 +194,14 @@ async fn hook_objects(
 
 /// Not what an open journal needs, and not what goes by itself with its CronJob.
 fn is_wanted(object: &Value, open: &[String]) -> bool {
-    let step = object.pointer("/metadata/labels").and_then(|labels| labels.get("belay.dev/step")?.as_str());
+    let step = label_of(object, "belay.dev/step");
     let owned =
         object.pointer("/metadata/ownerReferences/0").is_some_and(|owner| text(owner, "/kind").is_some());
     !owned && !step.is_some_and(|step| open.iter().any(|kept| kept == step))
+}
+
+fn label_of<'a>(object: &'a Value, label: &str) -> Option<&'a str> {
+    object.pointer("/metadata/labels").and_then(|labels| labels.get(label)?.as_str())
 }
 
 async fn remove(cluster: &Cluster, object: &ObjectRef, uid: &str) -> anyhow::Result<usize> {

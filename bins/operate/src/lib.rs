@@ -6,23 +6,33 @@ mod cleanup;
 mod restore;
 mod status;
 
-use std::{ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet, ffi::OsString, io::Write as _, process::ExitCode, sync::Arc, time::Duration,
+};
 
 use anyhow::Context as _;
 use belay_runtime::{
-    Meta, Registered,
+    Failure, Meta, Registered,
     args::{AccessArgs, LogFormat},
-    cluster::Cluster,
+    cluster::{Cluster, Halt},
+    journal::Trouble,
     kinds,
+    lock::NotLocked,
     object::text,
     program,
     report::Result as Ended,
-    run::Ending,
+    run::{Ending, stop_on_sigterm},
 };
 use clap::{Parser, Subcommand};
 
 /// How long an operation other than restore may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a lock of which nothing can be known is watched: longer than a Lease lasts.
+const WATCHED: Duration = Duration::from_secs(20);
+
+/// How long a look may take: whoever asks sits there and waits.
+const LOOK: Duration = Duration::from_secs(20);
 
 #[derive(Parser)]
 #[command(
@@ -59,42 +69,74 @@ enum Operation {
 pub(crate) struct Shared {
     #[command(flatten)]
     access: AccessArgs,
-    /// Namespace that keeps the family's lock, journals and reports [default: found by its Lease]
+    /// Namespace that keeps the family's lock, journals and reports [default: where its Lease or its reports are]
     #[arg(long, env = "BELAY_HOME", value_name = "NAMESPACE")]
     home: Option<String>,
 }
 
+/// Where a family lives.
+struct Homes {
+    names: Vec<String>,
+    /// Why it might live elsewhere too: nobody could look.
+    unsure: Option<Failure>,
+}
+
 impl Shared {
+    /// The cluster, to change something in it.
     async fn cluster(&self, patience: Duration) -> anyhow::Result<Arc<Cluster>> {
-        let client = self.access.access().client().await.map_err(NoCluster)?;
-        Ok(Arc::new(Cluster::new(client, 32, tokio::time::Instant::now() + patience)))
+        let cluster = Arc::new(self.connect(patience).await?);
+        stop_on_sigterm(cluster.clone()).context("cannot listen for SIGTERM")?;
+        Ok(cluster)
     }
 
-    /// The homes of a family: the one that was given, or wherever its Lease is.
-    async fn homes(&self, cluster: &Cluster, family: &str) -> anyhow::Result<Vec<String>> {
+    /// The cluster, to look at it.
+    async fn cluster_to_look_at(&self) -> anyhow::Result<Arc<Cluster>> {
+        Ok(Arc::new(self.connect(LOOK).await?.impatient()))
+    }
+
+    async fn connect(&self, patience: Duration) -> anyhow::Result<Cluster> {
+        let client = self.access.access().client().await.map_err(BadUsage)?;
+        Ok(Cluster::new(client, 32, tokio::time::Instant::now() + patience))
+    }
+
+    /// The homes of a family: the one that was given, or wherever its Lease is. `helm uninstall` takes the Lease away and
+    /// leaves the reports; without either the family can only be at its default.
+    async fn homes(&self, cluster: &Cluster, meta: &Meta) -> Result<Homes, Failure> {
         if let Some(home) = &self.home {
-            return Ok(vec![home.clone()]);
+            return Ok(Homes { names: vec![home.clone()], unsure: None });
         }
-        let mut homes = Vec::new();
-        let selector = format!("belay.dev/family={family}");
-        cluster
-            .list(&kinds::LEASE, None, Some(&selector), |lease| match lease {
-                Some(lease) => homes.extend(text(&lease, "/metadata/namespace").map(str::to_owned)),
-                None => homes.clear(),
-            })
-            .await
-            .context("the family's home could not be looked for; name it with --home")?;
-        Ok(homes)
+        let selector = format!("belay.dev/family={}", meta.family);
+        let mut unsure = None;
+        for kind in [kinds::LEASE, kinds::CONFIG_MAP] {
+            let mut names = BTreeSet::new();
+            let listed = cluster
+                .list(&kind, None, Some(&selector), |found| match found {
+                    Some(found) => names.extend(text(&found, "/metadata/namespace").map(str::to_owned)),
+                    None => names.clear(),
+                })
+                .await;
+            match listed {
+                Ok(()) if names.is_empty() => {}
+                Ok(()) => return Ok(Homes { names: names.into_iter().collect(), unsure: None }),
+                Err(failure) if failure.is_forbidden() => unsure = Some(failure),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(Homes { names: vec![meta.default_home.to_owned()], unsure })
     }
 
     /// The one home of a step's family.
     async fn home_of(&self, cluster: &Cluster, meta: &Meta) -> anyhow::Result<String> {
-        match self.homes(cluster, meta.family).await?.as_slice() {
+        let homes =
+            self.homes(cluster, meta).await.context("the home of the family could not be looked for")?;
+        if let Some(failure) = &homes.unsure {
+            let home = meta.default_home;
+            log::warn!(
+                "taking {home} for the family's home, since looking for it is forbidden ({failure}); --home names another"
+            );
+        }
+        match homes.names.as_slice() {
             [home] => Ok(home.clone()),
-            [] => anyhow::bail!(
-                "the family {} has never run on this cluster: it has no Lease. Name its home with --home if you know it",
-                meta.family
-            ),
             several => anyhow::bail!(
                 "the family {} has several homes ({}): name one with --home",
                 meta.family,
@@ -114,7 +156,7 @@ pub fn main(words: Vec<OsString>, steps: &[Registered]) -> ExitCode {
     let metas: Vec<Meta> = steps.iter().map(|step| step.meta).collect();
     if cli.list {
         for meta in &metas {
-            println!("{:<28} {:<14} {}", meta.name, meta.family, meta.purpose);
+            print(&format!("{:<28} {:<14} {}\n", meta.name, meta.family, meta.purpose));
         }
         return ExitCode::SUCCESS;
     }
@@ -133,24 +175,60 @@ pub fn main(words: Vec<OsString>, steps: &[Registered]) -> ExitCode {
             Operation::Unlock(args) => restore::unlock(&args, &metas).await,
             Operation::Cleanup(args) => cleanup::cleanup(&args, &metas).await,
         };
-        ended.unwrap_or_else(|error| {
-            let result = if error.is::<NoCluster>() { Ended::Usage } else { Ended::Refused };
-            ending(result, format!("{error:#}"))
-        })
+        ended.unwrap_or_else(|error| failed(&error))
     })
 }
 
-/// There is no cluster to talk to: bad configuration, not a refusal.
-#[derive(Debug)]
-struct NoCluster(anyhow::Error);
+/// Prints. Whoever reads only the first lines closes the pipe: that is not an error of ours.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
 
-impl std::fmt::Display for NoCluster {
+/// The ending of an operation that could not be carried out.
+fn failed(error: &anyhow::Error) -> Ending {
+    match halt_in(error) {
+        _ if error.is::<BadUsage>() => ending(Ended::Usage, format!("{error:#}")),
+        Some(Halt::Terminated) => {
+            ending(Ended::Terminated, "told to stop: the same command goes on from here")
+        }
+        Some(halt) => {
+            ending(Ended::Stopped, format!("stopped at once: {halt}. The same command goes on from here"))
+        }
+        None => ending(Ended::Refused, format!("{error:#}")),
+    }
+}
+
+/// Why nothing more may be done, if that is what an error is about.
+fn halt_in(error: &anyhow::Error) -> Option<&Halt> {
+    error.chain().find_map(|cause| {
+        let failure = cause
+            .downcast_ref::<Failure>()
+            .or_else(|| match cause.downcast_ref::<Trouble>()? {
+                Trouble::Call(failure) => Some(failure),
+                Trouble::Unusable(_) => None,
+            })
+            .or_else(|| match cause.downcast_ref::<NotLocked>()? {
+                NotLocked::Call(failure) => Some(failure),
+                _ => None,
+            });
+        match failure {
+            Some(Failure::Halted(halt)) => Some(halt),
+            _ => cause.downcast_ref::<Halt>(),
+        }
+    })
+}
+
+/// A step that does not exist, or no cluster to talk to: bad usage, not a refusal.
+#[derive(Debug)]
+struct BadUsage(anyhow::Error);
+
+impl std::fmt::Display for BadUsage {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "{:#}", self.0)
     }
 }
 
-impl std::error::Error for NoCluster {}
+impl std::error::Error for BadUsage {}
 
 fn ending(result: Ended, verdict: impl Into<String>) -> Ending {
     Ending { result, verdict: verdict.into() }
@@ -158,8 +236,42 @@ fn ending(result: Ended, verdict: impl Into<String>) -> Ending {
 
 /// The step of this name.
 fn step_named<'a>(metas: &'a [Meta], name: &str) -> anyhow::Result<&'a Meta> {
-    metas.iter().find(|meta| meta.name == name).with_context(|| {
+    metas.iter().find(|meta| meta.name == name).ok_or_else(|| {
         let known: Vec<&str> = metas.iter().map(|meta| meta.name).collect();
-        format!("there is no step '{name}': the steps are {}", known.join(", "))
+        let known = known.join(", ");
+        BadUsage(anyhow::anyhow!("there is no step '{name}': the steps are {known}")).into()
     })
+}
+
+/// A step of the family of this name.
+fn family_named<'a>(metas: &'a [Meta], name: &str) -> anyhow::Result<&'a Meta> {
+    metas.iter().find(|meta| meta.family == name).ok_or_else(|| {
+        let mut known: Vec<&str> = metas.iter().map(|meta| meta.family).collect();
+        known.dedup();
+        let known = known.join(", ");
+        BadUsage(anyhow::anyhow!("there is no family '{name}': the families are {known}")).into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_that_is_told_to_stop_ends_like_a_run_that_is() {
+        let halted = || Failure::Halted(Halt::Terminated);
+        for error in [
+            anyhow::Error::new(Halt::Terminated),
+            anyhow::Error::new(halted()).context("while reading"),
+            anyhow::Error::new(Trouble::Call(halted())).context("the journal"),
+            anyhow::Error::new(NotLocked::Call(halted())),
+        ] {
+            assert_eq!(failed(&error).result, Ended::Terminated, "{error:#}");
+        }
+        let lost = Failure::Halted(Halt::LockLost("taken".into()));
+        assert_eq!(failed(&anyhow::Error::new(lost)).result, Ended::Stopped);
+        assert_eq!(failed(&anyhow::anyhow!("no")).result, Ended::Refused);
+        let none = BadUsage(anyhow::anyhow!("nowhere"));
+        assert_eq!(failed(&anyhow::Error::new(none)).result, Ended::Usage);
+    }
 }
