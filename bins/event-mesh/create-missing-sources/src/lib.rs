@@ -5,7 +5,7 @@
 //! step the later ones would link namespaces to channels that do not exist.
 //!
 //! **What it changes.** It creates sources, and waits until source and Channel are Ready. Sources that exist already
-//! are never changed, but they are waited for too. What it creates bears the ownership marks of the Application's own
+//! are never changed, but they are waited for too; one that gives its events another source is named. What it creates bears the ownership marks of the Application's own
 //! Helm release, so that this release can take it over.
 //!
 //! **Undo** removes the sources that it made and that nobody has changed since; their Channels and adapters go with
@@ -20,7 +20,11 @@ mod snapshot;
 
 use std::time::Duration;
 
-use belay_runtime::{Common, Failure, Meta, Needs, Plan, Reader, Rule, Step, args::duration, kinds};
+use belay_runtime::{
+    Common, Failure, Meta, Needs, Plan, Reader, Rule, Step,
+    args::{duration, namespaced_name},
+    kinds,
+};
 use event_mesh_kinds::{
     ADAPTER, APPLICATION, CHANNEL, FAMILY, HTTP_SOURCE, INTEGRATION_NAMESPACE, STEPS, SYSTEM_NAMESPACE,
 };
@@ -45,15 +49,6 @@ pub struct Args {
     pub ready_within: Duration,
 }
 
-fn namespaced_name(text: &str) -> Result<(String, String), String> {
-    match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-            Ok((namespace.to_owned(), name.to_owned()))
-        }
-        _ => Err(format!("'{text}' does not name a Deployment: write NAMESPACE/NAME")),
-    }
-}
-
 impl Step for CreateMissingSources {
     const META: Meta = Meta {
         name: "create-missing-sources",
@@ -64,6 +59,7 @@ impl Step for CreateMissingSources {
         deadline: Duration::from_secs(180),
         undo_reserve: Duration::from_secs(60),
         keeps_done_record: false,
+        read_only: false,
     };
     type Args = Args;
     type Snapshot = Snapshot;
@@ -74,7 +70,6 @@ impl Step for CreateMissingSources {
         Needs {
             sources: vec![APPLICATION],
             targets: vec![HTTP_SOURCE, CHANNEL, ADAPTER],
-            optional: Vec::new(),
             rules: vec![
                 Rule::on(&APPLICATION, None, &["list"]),
                 Rule::on(&HTTP_SOURCE, integration, &["get", "list", "watch", "create", "delete"]),
@@ -82,7 +77,11 @@ impl Step for CreateMissingSources {
                 Rule::on(&ADAPTER, integration, &["list", "watch"]),
                 Rule::on(&kinds::DEPLOYMENT, Some(controller_namespace), &["get"])
                     .named([controller.clone()]),
+                // On a fresh cluster these namespaces may not exist, and then rights in them cannot either.
+                Rule::on(&kinds::NAMESPACE, None, &["get"])
+                    .named([args.integration_namespace.clone(), controller_namespace.clone()]),
             ],
+            ..Needs::default()
         }
     }
 

@@ -26,6 +26,16 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
             continue;
         }
         let source = snapshot.sources.get(name);
+        let object = HTTP_SOURCE.object(&args.integration_namespace, name);
+        if let (Some(State::Ready | State::NotReady), Some(said)) = (source, snapshot.renamed.get(name)) {
+            plan.findings.push(Finding::skip(
+                object.clone(),
+                format!(
+                    "its spec.source is '{said}', and that becomes the source of every event: no Trigger for events of \
+                     {name} gets them. It is left alone. Set spec.source to '{name}'"
+                ),
+            ));
+        }
         if source == Some(&State::Ready) && snapshot.channels.get(name) == Some(&State::Ready) {
             ready_already += 1;
             continue;
@@ -40,7 +50,6 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
             ));
             continue;
         }
-        let object = HTTP_SOURCE.object(&args.integration_namespace, name);
         let mut moves = Vec::new();
         if source.is_none_or(|state| *state == State::Going) {
             if application.skips_installation {
@@ -49,7 +58,7 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
                     "has spec.skipInstallation: it gets a source all the same, since its events need one",
                 ));
             }
-            moves.push(Move::create(object.clone(), body(&object, name, args), &["spec.source"]));
+            moves.push(Move::create(object.clone(), &body(&object, name, args), &["spec.source"]));
         }
         moves.push(wait_until_ready(object, args.ready_within));
         chains.push(Chain::new(subject, moves));
@@ -174,6 +183,7 @@ mod tests {
         let step = plan.writes().next().unwrap();
         let Action::Create { body, .. } = &step.action else { panic!("not a create") };
         assert_eq!(step.object.to_string(), "HTTPSource/kyma-integration/commerce");
+        let body = body.value();
         assert_eq!(body["spec"], json!({"source": "commerce"}));
         assert_eq!(body["metadata"]["labels"]["app.kubernetes.io/managed-by"], "Helm");
         assert_eq!(body["metadata"]["annotations"]["meta.helm.sh/release-name"], "commerce");
@@ -219,7 +229,7 @@ mod tests {
     #[test]
     fn an_excluded_bad_name_does_not_stop_the_others() {
         let mut plan = decide(&args(), &snapshot(&["good", "with.dot"]));
-        plan.exclude(&["Application/with.dot".into()]);
+        plan.exclude(&["Application/with.dot".into()], Vec::new());
         assert_eq!((created(&plan), plan.refusals().count()), (vec!["good"], 0));
     }
 
@@ -239,6 +249,21 @@ mod tests {
         let plan = decide(&args(), &snapshot);
         assert_eq!(created(&plan), ["commerce"]);
         assert_eq!(plan.findings[0].level, Level::Note);
+    }
+
+    #[test]
+    fn a_source_that_gives_its_events_another_source_is_named_with_the_cure_and_not_changed() {
+        let mut snapshot = snapshot(&["commerce"]);
+        snapshot.renamed.insert("commerce".into(), "shop".into());
+        snapshot.sources.insert("commerce".into(), State::Ready);
+        snapshot.channels.insert("commerce".into(), State::Ready);
+        let plan = decide(&args(), &snapshot);
+        let said = plan.findings[0].to_string();
+        assert!(
+            said.starts_with("HTTPSource/kyma-integration/commerce: its spec.source is 'shop'"),
+            "{said}"
+        );
+        assert_eq!((plan.findings[0].level, plan.writes().count()), (Level::Skip, 0));
     }
 
     #[test]
@@ -266,6 +291,7 @@ mod tests {
                 sources,
                 channels,
                 controller_available,
+                ..Snapshot::default()
             })
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use belay_runtime::{
     Failure, Reader, kinds,
-    object::{is_going, text},
+    object::{is_available, is_going, text},
 };
 use event_mesh_kinds::{APPLICATION, CHANNEL, HTTP_SOURCE, ready, skip_installation};
 use serde_json::Value;
@@ -18,6 +18,8 @@ pub struct Snapshot {
     pub applications: BTreeMap<String, Application>,
     /// The sources that exist, by name.
     pub sources: BTreeMap<String, State>,
+    /// What the sources write into their events, where that is not their own name.
+    pub renamed: BTreeMap<String, String>,
     /// The Channels that exist, by name.
     pub channels: BTreeMap<String, State>,
     /// Whether the controller that makes sources Ready is available; none if it does not exist.
@@ -48,6 +50,14 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
     let namespace = Some(args.integration_namespace.as_str());
     let (controller_namespace, controller) = &args.source_controller;
     let controller = reader.get(&kinds::DEPLOYMENT.object(controller_namespace, controller)).await?;
+    let mut renamed = BTreeMap::new();
+    let source = |object: &Value| {
+        let said = text(object, "/spec/source").unwrap_or_default();
+        let name = name(object).filter(|name| *name != said);
+        renamed.extend(name.map(|name| (name, said.to_owned())));
+        state(object)
+    };
+    let sources = reader.scan(&HTTP_SOURCE, namespace, source).await?.into_iter().collect();
     Ok(Snapshot {
         applications: reader
             .scan(&APPLICATION, None, |object| {
@@ -60,15 +70,11 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
             .await?
             .into_iter()
             .collect(),
-        sources: reader.scan(&HTTP_SOURCE, namespace, state).await?.into_iter().collect(),
+        sources,
+        renamed,
         channels: reader.scan(&CHANNEL, namespace, state).await?.into_iter().collect(),
-        controller_available: controller.live.as_deref().map(is_available),
+        controller_available: controller.live().as_ref().map(is_available),
     })
-}
-
-/// A Deployment of no replicas calls itself Available too, but nothing of it runs.
-fn is_available(deployment: &Value) -> bool {
-    deployment.pointer("/status/availableReplicas").and_then(Value::as_i64).unwrap_or_default() > 0
 }
 
 fn name(object: &Value) -> Option<String> {

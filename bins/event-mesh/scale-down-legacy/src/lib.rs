@@ -4,13 +4,17 @@
 //! as soon as somebody recreated one of its objects. It is not deleted yet, so that the way back stays open.
 //!
 //! **What it changes.** The replicas of the workloads that it is given, through the scale subresource, and waits
-//! until their pods are gone. A `HorizontalPodAutoscaler` pauses by itself while its target has no replicas.
+//! until their pods are gone, also those of a workload that is being deleted or was just deleted. A
+//! `HorizontalPodAutoscaler` pauses by itself while its target has no replicas. Then it takes the finalizers that it is told
+//! off the objects that stay: nobody would serve them any more, and neither the objects nor their namespaces could ever be
+//! deleted. While a workload runs that was left out with `--exclude` it takes none off.
 //!
-//! **Undo** sets the replicas back, where they are still zero.
+//! **Undo** sets the replicas back, where they are still zero. The finalizers come back by the workload that serves them.
 //!
-//! **It refuses** while objects exist whose finalizers only these workloads serve: they could never be deleted again.
-//! It refuses a `ReplicaSet` that a Deployment owns, since the Deployment would scale it up again. **It fails** when a
-//! pod is still there at the deadline.
+//! **It refuses** while objects exist that only these workloads can finish: those it is told, and those that are being
+//! deleted and hold such a finalizer. Where the workloads are down already, the latter are released too. It refuses a
+//! `ReplicaSet` that a Deployment owns, since the Deployment would scale it up again. **It fails** when a pod is still there
+//! at the deadline, and when an object that it would have refused for has appeared while the pods went.
 
 mod plan;
 mod snapshot;
@@ -43,6 +47,22 @@ pub struct Args {
     #[arg(long = "refuse-while", env = "BELAY_REFUSE_WHILE", value_delimiter = ',', value_parser = blocker,
           value_name = "RESOURCE.GROUP[:FIELD]")]
     pub refuse_while: Vec<Blocker>,
+    /// Take this finalizer, which only the workloads serve, off all objects of this kind once they are down. May be
+    /// repeated.
+    #[arg(long = "release-finalizer", env = "BELAY_RELEASE_FINALIZERS", value_delimiter = ',', value_parser = release,
+          value_name = "RESOURCE.GROUP=FINALIZER")]
+    pub release_finalizers: Vec<Release>,
+}
+
+/// A finalizer that nobody serves once the workloads are down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// Resource name, such as `eventactivations`.
+    pub plural: String,
+    /// API group.
+    pub group: String,
+    /// The finalizer.
+    pub finalizer: String,
 }
 
 /// A kind whose objects stand in the way.
@@ -67,6 +87,22 @@ fn workload(text: &str) -> Result<ObjectRef, String> {
                 format!("'{kind}' cannot be scaled here: only Deployment, StatefulSet and ReplicaSet can")
             }),
         _ => Err(format!("'{text}' does not name a workload: write KIND/NAMESPACE/NAME")),
+    }
+}
+
+fn release(text: &str) -> Result<Release, String> {
+    match text.split_once('=').and_then(|(resource, finalizer)| Some((resource.split_once('.')?, finalizer)))
+    {
+        Some(((plural, group), finalizer))
+            if !plural.is_empty() && group.contains('.') && !finalizer.is_empty() =>
+        {
+            Ok(Release {
+                plural: plural.to_owned(),
+                group: group.to_owned(),
+                finalizer: finalizer.to_owned(),
+            })
+        }
+        _ => Err(format!("'{text}' does not name a finalizer of a resource: write RESOURCE.GROUP=FINALIZER")),
     }
 }
 
@@ -95,6 +131,7 @@ impl Step for ScaleDownLegacy {
         deadline: Duration::from_secs(180),
         undo_reserve: Duration::from_secs(60),
         keeps_done_record: false,
+        read_only: false,
     };
     type Args = Args;
     type Snapshot = Snapshot;
@@ -108,9 +145,16 @@ impl Step for ScaleDownLegacy {
                 group: blocker.group.clone(),
                 resource: blocker.plural.clone(),
                 names: Vec::new(),
-                verbs: vec!["list"],
+                verbs: vec!["list", "watch"],
             })
             .collect();
+        rules.extend(args.release_finalizers.iter().map(|release| Rule {
+            namespace: None,
+            group: release.group.clone(),
+            resource: release.plural.clone(),
+            names: Vec::new(),
+            verbs: vec!["get", "list", "watch", "patch"],
+        }));
         for object in &args.workloads {
             let namespace = object.namespace.as_deref();
             let only = [object.name.clone()];
@@ -159,6 +203,16 @@ mod tests {
         assert_eq!(found.field.as_deref(), Some("spec.source_id"));
         for wrong in ["subscriptions", "subscriptions.local", "a.b.c:"] {
             assert!(blocker(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_release_is_a_resource_with_its_group_and_a_finalizer() {
+        let found = release("things.example.org=finalizers.example.org/things").unwrap();
+        assert_eq!((found.plural.as_str(), found.group.as_str()), ("things", "example.org"));
+        assert_eq!(found.finalizer, "finalizers.example.org/things");
+        for wrong in ["things.example.org", "things.example.org=", "things=x", "=x"] {
+            assert!(release(wrong).is_err(), "{wrong}");
         }
     }
 }

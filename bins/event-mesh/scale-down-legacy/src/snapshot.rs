@@ -1,7 +1,9 @@
 //! What the step reads.
 
+use std::collections::BTreeMap;
+
 use belay_runtime::{
-    Failure, FieldPath, Item, ObjectRef, Reader, kinds,
+    Failure, FieldPath, Item, Kind, ObjectRef, Reader, Scope, kinds,
     object::{is_going, text},
 };
 use serde_json::Value;
@@ -13,8 +15,37 @@ use crate::{Args, SCALED_OBJECT};
 pub struct Snapshot {
     /// The workloads that it was given.
     pub workloads: Vec<Workload>,
+    /// Kinds whose objects stand in the way, as far as they are served.
+    pub blocking: Vec<Blocking>,
     /// Objects that stand in the way.
     pub blockers: Vec<ObjectRef>,
+    /// Objects that hold a finalizer which only the workloads serve.
+    pub held: Vec<Held>,
+}
+
+/// An object that holds finalizers which only the workloads serve.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Itself.
+    pub item: Item,
+    /// Those finalizers.
+    pub released: Vec<String>,
+}
+
+/// A kind whose objects stand in the way.
+#[derive(Clone, Debug)]
+pub struct Blocking {
+    /// Which.
+    pub kind: Kind,
+    /// Only objects that have this field.
+    pub field: Option<FieldPath>,
+}
+
+impl Blocking {
+    /// Whether an object of the kind stands in the way.
+    pub(crate) fn has(&self, object: &Value) -> bool {
+        self.field.as_ref().is_none_or(|field| field.get(object).is_some())
+    }
 }
 
 /// A workload.
@@ -22,7 +53,9 @@ pub struct Snapshot {
 pub struct Workload {
     /// Itself.
     pub item: Item,
-    /// How its pods are chosen.
+    /// A person left it out: it goes on as it is.
+    pub is_excluded: bool,
+    /// How its pods are chosen; empty if it is gone, and nobody knows any more.
     pub selector: String,
     /// Pods of it that run or may still run.
     pub pods: usize,
@@ -38,13 +71,11 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
     for object in &args.workloads {
         let item = reader.get(object).await?;
         let namespace = object.namespace.as_deref();
-        let selector = item.live.as_deref().map(selector).unwrap_or_default();
-        let pods = if selector.is_empty() {
-            0
-        } else {
-            let pods = reader.list_selected(&kinds::POD, namespace, Some(&selector)).await?;
-            pods.iter().filter_map(|pod| pod.live.as_deref()).filter(|pod| counts(pod)).count()
-        };
+        let selector = item.live().as_ref().map(selector).unwrap_or_default();
+        let chosen = (!selector.is_empty()).then_some(selector.as_str());
+        let pods = reader.list_selected(&kinds::POD, namespace, chosen).await?;
+        let is_its = |pod: &Value| counts(pod) && (chosen.is_some() || is_made_for(pod, object));
+        let pods = pods.iter().filter_map(Item::live).filter(is_its).count();
         let scalers = if reader.is_served(&SCALED_OBJECT) {
             reader
                 .scan(&SCALED_OBJECT, namespace, |scaler| {
@@ -56,25 +87,75 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
         };
         let before = touched.get(&object.to_string()).filter(|outcome| outcome.what == "scaled");
         let scaled_before = before.map(|outcome| outcome.at.clone());
-        snapshot.workloads.push(Workload { item, selector, pods, scalers, scaled_before });
+        let is_excluded = reader.is_excluded(object);
+        snapshot.workloads.push(Workload { item, is_excluded, selector, pods, scalers, scaled_before });
     }
     for blocker in &args.refuse_while {
         // Not served means that none exist.
         let Some(kind) = reader.find_resource(&blocker.plural, &blocker.group).await? else { continue };
-        let field = blocker.field.as_deref().map(FieldPath::dotted);
-        let found = reader
-            .scan(&kind, None, |object| {
-                field.as_ref().is_none_or(|field| field.get(object).is_some()).then(|| kind.object_of(object))
-            })
-            .await?;
-        snapshot.blockers.extend(found);
+        let blocking = Blocking { kind, field: blocker.field.as_deref().map(FieldPath::dotted) };
+        let in_the_way = |object: &Value| blocking.has(object).then(|| blocking.kind.object_of(object));
+        snapshot.blockers.extend(reader.scan(&blocking.kind, None, in_the_way).await?);
+        snapshot.blocking.push(blocking);
     }
+    snapshot.held = held(args, reader).await?;
     Ok(snapshot)
+}
+
+async fn held(args: &Args, reader: &Reader) -> Result<Vec<Held>, Failure> {
+    let mut by_resource: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for release in &args.release_finalizers {
+        by_resource.entry((&release.plural, &release.group)).or_default().push(&release.finalizer);
+    }
+    let mut all = Vec::new();
+    for ((plural, group), finalizers) in by_resource {
+        let Some(kind) = reader.find_resource(plural, group).await? else { continue };
+        for item in reader.list(&kind, None).await? {
+            let live = item.live().unwrap_or_default();
+            let on_it = live.pointer("/metadata/finalizers").and_then(Value::as_array);
+            let names = on_it.into_iter().flatten().filter_map(Value::as_str);
+            let released: Vec<String> =
+                names.filter(|name| finalizers.contains(name)).map(str::to_owned).collect();
+            if !released.is_empty() && !reader.is_excluded(&item.object) {
+                all.push(Held { item, released });
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// A pod in a terminal phase runs nothing any more.
 pub(crate) fn counts(pod: &Value) -> bool {
     !matches!(text(pod, "/status/phase"), Some("Succeeded" | "Failed"))
+}
+
+impl Workload {
+    /// Where its pods are seen.
+    pub(crate) fn pod_scope(&self) -> Scope {
+        let namespace = self.item.object.namespace.clone();
+        let selector = (!self.selector.is_empty()).then(|| self.selector.clone());
+        Scope { namespace, selector, ..Scope::everywhere(kinds::POD) }
+    }
+
+    /// Whether a pod that is seen there is one of its own.
+    pub(crate) fn has(&self, pod: &Value) -> bool {
+        !self.selector.is_empty() || is_made_for(pod, &self.item.object)
+    }
+}
+
+/// Whether a pod was made for a workload, by its owner's name: with the workload its selector is gone.
+fn is_made_for(pod: &Value, workload: &ObjectRef) -> bool {
+    let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().any(|owner| {
+        let (kind, name) = (text(owner, "/kind"), text(owner, "/name").unwrap_or_default());
+        if workload.kind == kinds::DEPLOYMENT {
+            // A Deployment's ReplicaSets are called after it, with a hash of their template behind.
+            let hash = name.strip_prefix(workload.name.as_str()).and_then(|rest| rest.strip_prefix('-'));
+            kind == Some("ReplicaSet") && hash.is_some_and(|hash| !hash.is_empty() && !hash.contains('-'))
+        } else {
+            kind == Some(workload.kind.kind) && name == workload.name
+        }
+    })
 }
 
 /// The label selector of a workload, in the form that queries take.
@@ -119,6 +200,21 @@ mod tests {
             ],
         }}});
         assert_eq!(selector(&workload), "app=bus,tier in (a,b),!old");
+    }
+
+    #[test]
+    fn a_pod_of_a_workload_that_is_gone_is_known_by_its_owner() {
+        let pod =
+            |kind: &str, name: &str| json!({"metadata": {"ownerReferences": [{"kind": kind, "name": name}]}});
+        let deployment = kinds::DEPLOYMENT.object("ns", "bus");
+        assert!(is_made_for(&pod("ReplicaSet", "bus-6d4cf56db6"), &deployment));
+        for other in ["bus", "bus-", "bus-extra-6d4cf56db6", "omnibus-6d4cf56db6"] {
+            assert!(!is_made_for(&pod("ReplicaSet", other), &deployment), "{other}");
+        }
+        assert!(!is_made_for(&pod("StatefulSet", "bus-6d4cf56db6"), &deployment));
+        assert!(is_made_for(&pod("StatefulSet", "bus"), &kinds::STATEFUL_SET.object("ns", "bus")));
+        assert!(is_made_for(&pod("ReplicaSet", "bus"), &kinds::REPLICA_SET.object("ns", "bus")));
+        assert!(!is_made_for(&json!({"metadata": {}}), &deployment));
     }
 
     #[test]

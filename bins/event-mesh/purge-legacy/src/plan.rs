@@ -1,0 +1,426 @@
+//! What the step decides.
+
+use belay_runtime::{
+    Chain, Field, FieldPath, Finding, Item, Kind, Move, Plan, Progress, Removal, Scope, Test, Undo,
+    object::kept_by,
+};
+use event_mesh_kinds::{ACTIVATION_FINALIZER, LEGACY_FINALIZER, ready};
+
+use crate::{Args, snapshot::Snapshot};
+
+/// Objects that a refusal names; the rest is counted.
+const NAMED: usize = 5;
+
+pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
+    let mut plan = Plan::default();
+    let removal = || Removal::within(args.gone_within).ready_when(ready());
+    // Subscriptions first: Knative takes them off their Channels, which must still be there for that.
+    let subscriptions = snapshot.knative_subscriptions.iter().map(|item| {
+        let removal = removal().orphaned_finalizers(&[LEGACY_FINALIZER]);
+        Chain::new(item.object.clone(), vec![Move::delete(item, removal)])
+    });
+    let channels = snapshot
+        .channels
+        .iter()
+        .map(|item| Chain::new(item.object.clone(), vec![Move::delete(item, removal())]));
+    let mut phases = vec![subscriptions.collect::<Vec<_>>(), channels.collect()];
+    if let Some(crd) = &snapshot.crd {
+        if snapshot.is_newer {
+            let message = "serves the newer schema that has taken over its name: it is left alone";
+            plan.findings.push(Finding::skip(crd.object.clone(), message));
+        } else {
+            phases.push(vec![remove_crd(args, crd, snapshot.served.as_ref())]);
+            plan.findings.extend(unseen(snapshot, crd));
+            plan.findings.extend(crd.live().as_ref().and_then(kept_by).map(|keeper| {
+                let message = format!("{keeper} manages it and may create it again: take it out there too");
+                Finding::note(crd.object.clone(), message)
+            }));
+        }
+    }
+    match (phases.iter().all(Vec::is_empty), snapshot.subscriptions.len()) {
+        (_, 0) => {}
+        (true, there) => {
+            let message = format!("{there} Subscriptions exist, and nothing that they may need is removed");
+            plan.findings.push(Finding::note(None, message));
+        }
+        (false, _) => plan.findings.extend(subscriptions_in_the_way(snapshot)),
+    }
+    phases.push(snapshot.activations.iter().map(|item| release(args, item)).collect());
+    let nothing = phases.iter().all(Vec::is_empty);
+    match (release_in_the_way(args, snapshot), nothing) {
+        (Some(message), true) => plan.findings.push(Finding::note(None, message)),
+        (Some(message), false) => plan.findings.push(Finding::refuse(None, message)),
+        (None, true) => plan.findings.push(Finding::note(None, "nothing of the old event bus is left")),
+        (None, false) => {}
+    }
+    plan.phases = phases;
+    plan
+}
+
+/// Takes the finalizer off an `EventActivation`: the application-broker still makes and deletes them.
+fn release(args: &Args, item: &Item) -> Chain {
+    let step = if item.is_going() {
+        let removal = Removal::within(args.gone_within).orphaned_finalizers(&[ACTIVATION_FINALIZER]);
+        Move::delete(item, removal)
+    } else {
+        let path = FieldPath::dotted("metadata.finalizers").member(ACTIVATION_FINALIZER);
+        // The old bus, installed again, puts it back. Without the bus nobody may.
+        Move::patch(item, vec![Field { path, value: None }]).undone_by(Undo::Instead(Vec::new()))
+    };
+    Chain::new(item.object.clone(), vec![step])
+}
+
+/// Looks again, as late as can be: with the CRD go all its objects.
+fn remove_crd(args: &Args, crd: &Item, served: Option<&Kind>) -> Chain {
+    let mut moves = Vec::new();
+    if let Some(kind) = served.cloned() {
+        let scopes = vec![Scope::everywhere(kind.clone())];
+        let what = format!("no object of {}", crd.object);
+        moves.push(Move::wait_until(
+            crd.object.clone(),
+            what,
+            scopes,
+            args.gone_within,
+            move |view| match view.list(&kind).first() {
+                None => Progress::Done,
+                Some(found) => Progress::Failed(format!(
+                    "{} has appeared, and would be deleted with the CRD. Migrate it, then run the step again",
+                    kind.object_of(found)
+                )),
+            },
+        ));
+    }
+    let removal = Removal::within(args.gone_within).ready_when(Test::Condition("Established".to_owned()));
+    moves.push(Move::delete(crd, removal));
+    Chain::new(crd.object.clone(), moves)
+}
+
+/// What is not served cannot be looked at, and may still be stored.
+fn unseen(snapshot: &Snapshot, crd: &Item) -> Option<Finding> {
+    (snapshot.served.is_none() && crd.is_there() && !crd.is_journalled()).then(|| {
+        let message = format!(
+            "is there but not served, so nobody can see whether it has objects: look at its conditions, or leave it out \
+             with --exclude {}",
+            crd.object
+        );
+        Finding::refuse(crd.object.clone(), message)
+    })
+}
+
+/// One refusal for all Subscriptions that exist, of whichever schema, and one for those that can never go by themselves.
+fn subscriptions_in_the_way(snapshot: &Snapshot) -> Vec<Finding> {
+    let (going, there): (Vec<_>, Vec<_>) =
+        snapshot.subscriptions.iter().partition(|subscription| subscription.held_by.is_some());
+    let mut findings = Vec::new();
+    let resource = snapshot.served.as_ref().map(Kind::resource).unwrap_or_default();
+    if !there.is_empty() {
+        let names: Vec<String> = there.iter().map(|subscription| subscription.object.to_string()).collect();
+        let message = format!(
+            "{} still exist, and would be deleted with their CRD. Migrate them (recreate-triggers, retire-subscriptions) \
+             or delete them first: kubectl get {resource} --all-namespaces",
+            list(&names)
+        );
+        findings.push(Finding::refuse(None, message));
+    }
+    if let Some(first) = going.first() {
+        let held =
+            |by: &Option<String>| by.clone().filter(|by| !by.is_empty()).unwrap_or("nothing".to_owned());
+        let names: Vec<String> = going
+            .iter()
+            .map(|subscription| format!("{} (held by {})", subscription.object, held(&subscription.held_by)))
+            .collect();
+        let message = format!(
+            "{} are being deleted and still there. If nobody serves the finalizer any more, take it off: kubectl patch \
+             {resource} {} --namespace {} --type merge --patch '{{\"metadata\":{{\"finalizers\":null}}}}'",
+            list(&names),
+            first.object.name,
+            first.object.namespace.as_deref().unwrap_or_default()
+        );
+        findings.push(Finding::refuse(None, message));
+    }
+    findings
+}
+
+fn release_in_the_way(args: &Args, snapshot: &Snapshot) -> Option<String> {
+    if snapshot.release.is_empty() {
+        return None;
+    }
+    let names: Vec<String> = snapshot.release.iter().map(ToString::to_string).collect();
+    let (release, namespace) = (&args.legacy_release, &args.legacy_namespace);
+    Some(format!(
+        "the Helm release {release} is still there ({}). Remove it first: helm uninstall {release} --namespace {namespace} \
+         (with Helm 2: helm delete --purge {release})",
+        list(&names)
+    ))
+}
+
+fn list(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", names[..names.len().min(NAMED)].join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use belay_runtime::{
+        kinds,
+        plan::{Action, Level},
+    };
+    use event_mesh_kinds::{CHANNEL, EVENT_ACTIVATION, KNATIVE_SUBSCRIPTION, LEGACY_SUBSCRIPTION};
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::snapshot::Subscription;
+
+    fn args() -> Args {
+        Args {
+            legacy_namespace: "kyma-system".into(),
+            legacy_release: "event-bus".into(),
+            gone_within: Duration::from_secs(120),
+        }
+    }
+
+    fn item(kind: &Kind, name: &str, live: Option<&Value>, before: Option<&Value>) -> Item {
+        let object =
+            if kind.namespaced { kind.object("kyma-system", name) } else { kind.cluster_object(name) };
+        Item::new(object, live, before)
+    }
+
+    fn crd(live: Option<&Value>, before: Option<&Value>) -> Item {
+        let name = LEGACY_SUBSCRIPTION.resource();
+        item(&kinds::CUSTOM_RESOURCE_DEFINITION, &name, live, before)
+    }
+
+    fn there() -> Value {
+        json!({"metadata": {"uid": "u"}})
+    }
+
+    /// Two Knative Subscriptions, a Channel and the CRD, and nothing in the way.
+    fn leftovers() -> Snapshot {
+        let live = there();
+        Snapshot {
+            crd: Some(crd(Some(&live), None)),
+            served: Some(LEGACY_SUBSCRIPTION),
+            knative_subscriptions: ["a--orders", "b--orders"]
+                .iter()
+                .map(|name| item(&KNATIVE_SUBSCRIPTION, name, Some(&live), None))
+                .collect(),
+            channels: vec![item(&CHANNEL, "commerce-order-created", Some(&live), None)],
+            ..Snapshot::default()
+        }
+    }
+
+    fn decided(snapshot: &Snapshot) -> Plan {
+        let plan = decide(&args(), snapshot);
+        assert_eq!(plan.mistakes(), Vec::<String>::new());
+        plan
+    }
+
+    fn refused(snapshot: &Snapshot) -> String {
+        decided(snapshot).refusals().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn subscriptions_go_before_channels_and_the_crd_goes_last_after_another_look() {
+        let plan = decided(&leftovers());
+        let kinds: Vec<Vec<&str>> = plan
+            .phases
+            .iter()
+            .map(|phase| phase.iter().map(|chain| chain.subject.kind.kind).collect())
+            .collect();
+        let last = vec!["CustomResourceDefinition"];
+        assert_eq!(kinds, [vec!["Subscription"; 2], vec!["Channel"], last, Vec::new()]);
+        let verbs: Vec<&str> = plan.phases[2][0].moves.iter().map(Move::verb).collect();
+        assert_eq!(verbs, ["wait", "delete"]);
+        assert!(plan.point_of_no_return.is_empty(), "all of it can be taken back");
+    }
+
+    #[test]
+    fn bug_5_4_dangling_knative_subscriptions_lose_the_finalizer_that_nobody_serves_and_no_other() {
+        let mut snapshot = leftovers();
+        let going =
+            json!({"metadata": {"uid": "u", "deletionTimestamp": "now", "finalizers": [LEGACY_FINALIZER]}});
+        snapshot.knative_subscriptions.push(item(&KNATIVE_SUBSCRIPTION, "stuck--gone", Some(&going), None));
+        let plan = decided(&snapshot);
+        for chain in &plan.phases[0] {
+            let Action::Delete(removal) = &chain.moves[0].action else { panic!("not a delete") };
+            assert_eq!(removal.orphaned_finalizers, [LEGACY_FINALIZER]);
+        }
+        assert_eq!(plan.phases[0].len(), 3, "one that hangs already is freed too");
+        let Action::Delete(removal) = &plan.phases[1][0].moves[0].action else { panic!("not a delete") };
+        assert!(removal.orphaned_finalizers.is_empty());
+    }
+
+    #[test]
+    fn any_subscription_of_either_schema_is_refused() {
+        let mut snapshot = leftovers();
+        let subscription = |n: usize| Subscription {
+            object: LEGACY_SUBSCRIPTION.object("orders", format!("s{n}")),
+            held_by: None,
+        };
+        snapshot.subscriptions = (0..7).map(subscription).collect();
+        let text = refused(&snapshot);
+        assert!(text.contains("Subscription/orders/s0") && text.contains("and 2 more still exist"), "{text}");
+        snapshot.is_newer = true;
+        assert!(refused(&snapshot).contains("still exist"));
+    }
+
+    #[test]
+    fn bug_5_10_a_subscription_held_by_a_dead_finalizer_is_refused_with_the_command_that_frees_it() {
+        let mut snapshot = leftovers();
+        snapshot.subscriptions = vec![Subscription {
+            object: LEGACY_SUBSCRIPTION.object("orders", "stuck"),
+            held_by: Some(LEGACY_FINALIZER.to_owned()),
+        }];
+        let text = refused(&snapshot);
+        assert!(text.contains(&format!("Subscription/orders/stuck (held by {LEGACY_FINALIZER})")), "{text}");
+        assert!(
+            text.contains("kubectl patch subscriptions.eventing.kyma-project.io stuck --namespace orders"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_release_is_refused_with_the_command_that_removes_it_but_only_if_there_is_something_to_remove() {
+        let mut snapshot = leftovers();
+        snapshot.release = vec![kinds::DEPLOYMENT.object("kyma-system", "event-bus-subscription-controller")];
+        assert!(refused(&snapshot).contains("helm uninstall event-bus --namespace kyma-system"));
+        let nothing = Snapshot { release: snapshot.release, ..Snapshot::default() };
+        let plan = decided(&nothing);
+        assert_eq!((plan.refusals().count(), plan.findings[0].level), (0, Level::Note));
+    }
+
+    #[test]
+    fn subscriptions_of_a_cluster_that_moved_on_to_the_newer_schema_stop_nothing_that_touches_none_of_them() {
+        let subscriptions =
+            vec![Subscription { object: LEGACY_SUBSCRIPTION.object("orders", "newer"), held_by: None }];
+        let mut snapshot = Snapshot {
+            crd: leftovers().crd,
+            served: Some(LEGACY_SUBSCRIPTION),
+            is_newer: true,
+            subscriptions,
+            ..Snapshot::default()
+        };
+        let plan = decided(&snapshot);
+        assert_eq!((plan.writes().count(), plan.refusals().count()), (0, 0));
+        let told = |plan: &Plan| {
+            plan.findings.iter().any(|finding| finding.message.starts_with("1 Subscriptions exist"))
+        };
+        assert!(told(&plan));
+        snapshot.activations = vec![activation(false)];
+        assert_eq!((decided(&snapshot).writes().count(), refused(&snapshot)), (1, String::new()));
+        snapshot.channels = leftovers().channels;
+        assert!(refused(&snapshot).contains("Subscription/orders/newer still exist"));
+    }
+
+    fn activation(going: bool) -> Item {
+        let mut live = json!({"metadata": {"uid": "u", "finalizers": ["other", ACTIVATION_FINALIZER]}});
+        if going {
+            live["metadata"]["deletionTimestamp"] = "now".into();
+        }
+        item(&EVENT_ACTIVATION, "commerce-events", Some(&live), None)
+    }
+
+    #[test]
+    fn an_activation_loses_the_finalizer_that_nobody_serves_and_one_that_hangs_goes() {
+        for (going, verb) in [(false, "patch"), (true, "delete")] {
+            let snapshot = Snapshot { activations: vec![activation(going)], ..leftovers() };
+            let plan = decided(&snapshot);
+            let last = &plan.phases.last().unwrap()[0].moves[0];
+            assert_eq!((last.verb(), plan.writes().count()), (verb, 5));
+            let path = FieldPath::dotted("metadata.finalizers").member(ACTIVATION_FINALIZER);
+            let fields = if going { Vec::new() } else { vec![Field { path, value: None }] };
+            assert_eq!(last.action.fields(), fields);
+        }
+        // While the bus is installed it may serve them.
+        let release = vec![kinds::SERVICE.object("kyma-system", "bus")];
+        let snapshot = Snapshot { activations: vec![activation(false)], release, ..Snapshot::default() };
+        assert!(refused(&snapshot).contains("helm uninstall event-bus"));
+    }
+
+    #[test]
+    fn a_crd_of_the_newer_schema_is_left_alone_and_the_leftovers_still_go() {
+        let snapshot = Snapshot { is_newer: true, ..leftovers() };
+        let plan = decided(&snapshot);
+        assert_eq!((plan.writes().count(), plan.findings[0].level), (3, Level::Skip));
+        assert!(plan.writes().all(|step| step.object.kind != kinds::CUSTOM_RESOURCE_DEFINITION));
+    }
+
+    #[test]
+    fn a_crd_that_is_not_served_is_refused_since_nobody_can_see_its_objects() {
+        let mut snapshot = Snapshot { served: None, ..leftovers() };
+        assert!(refused(&snapshot).contains("is there but not served"));
+        // What an earlier attempt has deleted, or is deleting, is not served either.
+        snapshot.crd = Some(crd(None, Some(&there())));
+        assert_eq!(refused(&snapshot), "");
+    }
+
+    #[test]
+    fn with_nothing_left_it_says_so() {
+        let plan = decided(&Snapshot::default());
+        assert_eq!((plan.writes().count(), plan.refusals().count()), (0, 0));
+        assert_eq!(plan.findings[0].message, "nothing of the old event bus is left");
+    }
+
+    fn any_item(kind: Kind) -> impl Strategy<Value = Item> {
+        ("[a-c]{1,2}", 0..4u8).prop_map(move |(name, state)| {
+            let going = json!({"metadata": {"uid": "u", "deletionTimestamp": "now"}});
+            let (live, before) = match state {
+                0 => (Some(there()), None),
+                1 => (Some(going), None),
+                2 => (None, Some(there())),
+                _ => (Some(going), Some(there())),
+            };
+            item(&kind, &name, live.as_ref(), before.as_ref())
+        })
+    }
+
+    fn any_items(kind: Kind) -> impl Strategy<Value = Vec<Item>> {
+        proptest::collection::vec(any_item(kind), 0..5).prop_map(|mut items| {
+            items.sort_by(|a, b| a.object.cmp(&b.object));
+            items.dedup_by(|a, b| a.object == b.object);
+            items
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn whatever_is_there_the_crd_goes_only_when_nothing_else_is_left_and_no_subscription_exists(
+            knative_subscriptions in any_items(KNATIVE_SUBSCRIPTION),
+            channels in any_items(CHANNEL),
+            crd in proptest::option::of(any_item(kinds::CUSTOM_RESOURCE_DEFINITION)),
+            subscriptions in 0..2usize,
+            flags in (any::<bool>(), any::<bool>(), any::<bool>()),
+        ) {
+            let (is_newer, is_served, is_released) = flags;
+            let subscription =
+                Subscription { object: LEGACY_SUBSCRIPTION.object("orders", "s"), held_by: None };
+            let release = vec![kinds::SERVICE.object("kyma-system", "bus")];
+            let snapshot = Snapshot {
+                subscriptions: vec![subscription; subscriptions],
+                served: is_served.then_some(LEGACY_SUBSCRIPTION),
+                release: if is_released { release } else { Vec::new() },
+                knative_subscriptions,
+                channels,
+                activations: Vec::new(),
+                crd,
+                is_newer,
+            };
+            let plan = decide(&args(), &snapshot);
+            prop_assert!(plan.mistakes().is_empty());
+            let crd_goes = plan.writes().any(|step| step.object.kind == kinds::CUSTOM_RESOURCE_DEFINITION);
+            prop_assert_eq!(crd_goes, snapshot.crd.is_some() && !is_newer);
+            let refused = plan.refusals().next().is_some();
+            prop_assert!(refused || subscriptions == 0 || plan.writes().count() == 0);
+            prop_assert!(refused || !is_released || plan.writes().count() == 0);
+            let leftovers = snapshot.knative_subscriptions.len() + snapshot.channels.len();
+            prop_assert_eq!(plan.writes().count(), leftovers + usize::from(crd_goes));
+            prop_assert!(plan.phases.iter().skip(2).flatten().all(|chain| !chain.subject.kind.namespaced));
+        }
+    }
+}
