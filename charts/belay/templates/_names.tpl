@@ -27,12 +27,12 @@ Takes: root, suffix.
 {{- end -}}
 
 {{/*
-The suffix of what exists once per family (status, cleanup). The family is named unless the release already says it, so
+The suffix of what exists once per family (status, cleanup). The family is named unless the release has just its name, so
 that two families in one release do not share an object.
 Takes: root, family, what.
 */}}
 {{- define "belay.operateSuffix" -}}
-{{- if contains .family .root.Release.Name -}}
+{{- if eq .family .root.Release.Name -}}
 {{- .what -}}
 {{- else -}}
 {{- printf "%s-%s" .family .what -}}

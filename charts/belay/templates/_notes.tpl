@@ -44,7 +44,7 @@ Migration of family {{ .family }}: release {{ .root.Release.Name }} in namespace
 {{ if $steps }}
 Steps, in the order in which every install and upgrade of this release runs them (a step that finds nothing to do writes nothing):
 {{- range $steps }}
-  {{ ternary "before the chart's objects" "after the chart's objects" (eq .event "pre-upgrade") }}, weight {{ int .weight }}: {{ .name }} (at most {{ include "belay.duration" (dict "seconds" .deadline) }} forward and {{ include "belay.duration" (dict "seconds" .undoReserve) }} to undo)
+  {{ ternary "before the chart's objects" "after the chart's objects" (eq .event "pre-upgrade") }}, weight {{ int .weight }}: {{ .name }} (at most {{ include "belay.duration" (dict "seconds" .deadline) }}{{ if .readOnly }}; only reads{{ else }} forward and {{ include "belay.duration" (dict "seconds" .undoReserve) }} to undo{{ end }})
 {{- end }}
 {{- else }}
 All steps are switched off: nothing was migrated.
@@ -63,13 +63,15 @@ How they ended, and what to do next:
 {{ .name }}
   report:   kubectl get configmap --namespace {{ $settings.home }} belay-report-{{ .name }} --output jsonpath='{.data.summary}'
   rerun:    kubectl create job --namespace {{ $namespace }} --from=cronjob/{{ $name }} {{ $name }}-again
+{{- if not .readOnly }}
   restore:  kubectl create job --namespace {{ $namespace }} --from=cronjob/{{ include "belay.name" (dict "root" $.root "suffix" (printf "%s-restore" .name)) }} {{ $name }}-undo
+{{- end }}
 {{- end }}
 {{- if $steps }}
 {{- $timeout := include "belay.timeout" . | int }}
 
 {{ if gt $timeout 300 -}}
-Helm must wait longer than its default of 5m for these steps: pass --timeout {{ include "belay.duration" (dict "seconds" $timeout) }} or more to helm install, upgrade and rollback.
+Helm must wait longer than its default of 5m for these steps: pass --timeout {{ include "belay.duration" (dict "seconds" $timeout) }} or more to helm install and upgrade.
 {{- else -}}
 Helm's --timeout must be {{ include "belay.duration" (dict "seconds" $timeout) }} or more for these steps; its default of 5m is enough.
 {{- end }}

@@ -36,14 +36,19 @@ Takes: root, settings, family, names, environment, executable.
   {{- $reports = append $reports (printf "belay-report-%s" .) -}}
 {{- end -}}
 {{- /* Heads only: they say whether a journal is open. The chunks hold the users' objects. */ -}}
+{{- /* Lease and pods: without them a run that is at work would look like one that died. */ -}}
+{{- $namespaced := dict .root.Release.Namespace (list
+  (dict "apiGroups" (list "") "resources" (list "pods") "verbs" (list "get"))) -}}
 {{- $home := list
+  (dict "apiGroups" (list "coordination.k8s.io") "resources" (list "leases") "resourceNames" (list (printf "belay-%s" .family)) "verbs" (list "get"))
   (dict "apiGroups" (list "") "resources" (list "secrets") "resourceNames" $heads "verbs" (list "get"))
   (dict "apiGroups" (list "") "resources" (list "configmaps") "resourceNames" $reports "verbs" (list "get")) -}}
+{{- $_ := set $namespaced .settings.home (concat (index $namespaced .settings.home | default list) $home) -}}
 {{- $common := merge (dict
   "component" "status" "step" "status" "suffix" $suffix "hook" "pre-install,pre-upgrade" "deletePolicy" "before-hook-creation"
   "account" (include "belay.name" (dict "root" .root "suffix" $suffix))
   "command" (list .executable "status") "backstop" 60 "backoffLimit" 1
-  "rules" (dict "cluster" list "namespaced" (dict .settings.home $home))) . -}}
+  "rules" (dict "cluster" list "namespaced" $namespaced)) . -}}
 {{ include "belay.account" $common }}
 ---
 {{ include "belay.cronJob" $common }}
@@ -80,7 +85,7 @@ Takes: root, settings, family, names, environment, executable.
   (dict "apiGroups" (list "") "resources" (list "serviceaccounts") "resourceNames" $shortNames "verbs" (list "delete"))
   (dict "apiGroups" $rbac "resources" (list "rolebindings" "roles") "resourceNames" $shortNames "verbs" (list "delete"))) -}}
 {{- $home := list
-  (dict "apiGroups" (list "coordination.k8s.io") "resources" (list "leases") "resourceNames" (list (printf "belay-%s" .family)) "verbs" (list "delete" "get"))
+  (dict "apiGroups" (list "coordination.k8s.io") "resources" (list "leases") "resourceNames" (list (printf "belay-%s" .family)) "verbs" (list "delete" "get" "update"))
   (dict "apiGroups" (list "") "resources" (list "secrets") "resourceNames" $heads "verbs" (list "get")) -}}
 {{- $_ := set $namespaced .settings.home (concat (index $namespaced .settings.home | default list) $home) -}}
 {{- $common := merge (dict

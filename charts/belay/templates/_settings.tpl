@@ -58,19 +58,22 @@ Takes: the root context.
 {{- end -}}
 
 {{/*
-One step with everything decided, as JSON: the user's `steps.NAME` over what the chart's author wrote over the defaults.
-The author's arguments come first, the user's follow. What cannot work is refused here, before Helm has touched anything.
+One step with everything decided, as JSON: the user's `steps.NAME` over what the chart's author wrote over the defaults. A list
+`only` in the values leaves the named steps and no others, whatever their `enabled` says. The author's arguments come first, the user's follow. What cannot work is refused here, before Helm has touched anything.
 Takes: root, step.
 */}}
 {{- define "belay.resolve" -}}
 {{- $name := required "belay: a step needs a name" .step.name -}}
 {{- $values := index (.root.Values.steps | default dict) $name | default dict -}}
-{{- $step := dict "enabled" true "event" "pre-upgrade" "deadline" 180 "undoReserve" 60 "backstop" 270 -}}
+{{- $step := dict "enabled" true "event" "pre-upgrade" "deadline" 180 "undoReserve" 60 "backstop" 270 "readOnly" false -}}
 {{- range $key, $value := .step -}}
   {{- $_ := set $step $key $value -}}
 {{- end -}}
 {{- range $key, $value := pick $values "enabled" "event" "weight" "deadline" "undoReserve" "backstop" -}}
   {{- $_ := set $step $key $value -}}
+{{- end -}}
+{{- with .root.Values.only -}}
+  {{- $_ := set $step "enabled" (has $name .) -}}
 {{- end -}}
 {{- $args := .step.args | default list -}}
 {{- range $values.exclude -}}

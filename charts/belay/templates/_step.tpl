@@ -1,8 +1,8 @@
 {{/*
 One step: its account and rights, its hook Job, and CronJobs to rerun it, to restore what it did and to accept what cannot
-be restored. Nothing when the step is switched off.
+be restored; a step that only reads has nothing to restore. Nothing when the step is switched off.
 Takes: root, family, step (name, weight, rbac; optional: event, args, placeholders, each, deadline, undoReserve, backstop,
-enabled); executable (optional, /belay: for an image that holds steps of its own).
+readOnly, enabled); executable (optional, /belay: for an image that holds steps of its own).
 */}}
 {{- define "belay.step" -}}
 {{- $settings := include "belay.settings" .root | fromJson -}}
@@ -27,10 +27,12 @@ enabled); executable (optional, /belay: for an image that holds steps of its own
 {{ include "belay.account" (merge (dict "component" "step" "suffix" $step.name "rules" (include "belay.rules" (dict "root" .root "settings" $settings "step" $step) | fromJson)) $common) }}
 ---
 {{ include "belay.cronJob" (merge (dict "component" "rerun" "suffix" $step.name "command" $run) $common) }}
+{{- if not $step.readOnly }}
 ---
 {{ include "belay.cronJob" (merge (dict "component" "restore" "suffix" (printf "%s-restore" $step.name) "command" $restore) $common) }}
 ---
 {{ include "belay.cronJob" (merge (dict "component" "accept" "suffix" (printf "%s-accept" $step.name) "command" $accept) $common) }}
+{{- end }}
 ---
 {{ include "belay.job" (merge (dict "component" "step" "suffix" $step.name "command" $run "weight" (int $step.weight)) $common) }}
 {{ end -}}
