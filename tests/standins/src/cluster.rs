@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -87,6 +87,34 @@ pub async fn delete(client: &Client, kind: &Kind, namespace: &str, name: &str) -
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
         other => Ok(other.map(drop)?),
     }
+}
+
+/// Deletes all objects of a kind, where it is served, and waits until they are gone. Nobody is there to serve finalizers:
+/// they are taken off.
+pub async fn empty(client: &Client, kind: &Kind, within: Duration) -> Result<()> {
+    let all = kind.everywhere(client);
+    wait_until(&format!("no {} is left", kind.kind), within, async || {
+        let found = match all.list_metadata(&ListParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(true),
+            found => found?.items,
+        };
+        for object in &found {
+            let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+            let name = object.metadata.name.as_deref().unwrap_or_default();
+            if object.metadata.finalizers.as_ref().is_some_and(|held| !held.is_empty()) {
+                let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                let freed = kind.within(client, namespace).patch(name, &PatchParams::default(), &free).await;
+                if let Err(error) = freed.map(drop)
+                    && !matches!(&error, kube::Error::Api(status) if status.code == 404)
+                {
+                    return Err(error.into());
+                }
+            }
+            delete(client, kind, namespace, name).await?;
+        }
+        Ok(found.is_empty())
+    })
+    .await
 }
 
 /// Puts fields into the object's status, for states that no stand-in produces.

@@ -23,7 +23,7 @@ const SERVED_WITHIN: Duration = Duration::from_secs(60);
 /// Kinds that belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Family {
-    /// Applications, sources, channels, legacy subscriptions.
+    /// Applications, sources, channels, the Service Catalog, Knative's eventing, legacy subscriptions.
     EventMesh,
     /// What the runtime's own fixture step works on.
     Fixture,
@@ -42,12 +42,21 @@ impl Family {
     const fn ours(self) -> &'static [&'static str] {
         match self {
             Self::EventMesh => &[
+                include_str!("../crds/event-mesh/application-mapping.yaml"),
                 include_str!("../crds/event-mesh/application.yaml"),
+                include_str!("../crds/event-mesh/broker.yaml"),
                 include_str!("../crds/event-mesh/channel.yaml"),
                 include_str!("../crds/event-mesh/event-activation.yaml"),
                 include_str!("../crds/event-mesh/httpsource.yaml"),
                 include_str!("../crds/event-mesh/knative-service.yaml"),
+                include_str!("../crds/event-mesh/knative-subscription.yaml"),
                 include_str!("../crds/event-mesh/legacy-subscription.yaml"),
+                include_str!("../crds/event-mesh/service-binding.yaml"),
+                include_str!("../crds/event-mesh/service-broker.yaml"),
+                include_str!("../crds/event-mesh/service-class.yaml"),
+                include_str!("../crds/event-mesh/service-instance.yaml"),
+                include_str!("../crds/event-mesh/service-plan.yaml"),
+                include_str!("../crds/event-mesh/trigger.yaml"),
             ],
             Self::Fixture => &[
                 include_str!("../crds/fixture/gadget.yaml"),
@@ -58,21 +67,28 @@ impl Family {
     }
 }
 
-/// The folder with the family's real CRDs, when the environment names one that has any. No fixture has.
+/// The folder with the family's real CRDs, if the environment names one. No fixture has real ones.
+///
+/// Whether the folder is there is not asked here: whoever wants the real CRDs shall fail on a folder that is not, instead of
+/// being told that all is well with ours.
 #[must_use]
 pub fn upstream(family: Family) -> Option<PathBuf> {
-    let folder = PathBuf::from(std::env::var_os(UPSTREAM_CRDS)?).join(family.name());
-    folder.is_dir().then_some(folder)
+    let named =
+        std::env::var_os(UPSTREAM_CRDS).filter(|named| !named.is_empty() && family != Family::Fixture);
+    named.map(|named| PathBuf::from(named).join(family.name()))
 }
 
-/// The family's CRDs: ours, or those of a folder or of the family's folder in it.
+/// The family's CRDs: ours, or those of a folder or of the family's folder in it. Of what the folder lacks, ours.
 pub fn crds(family: Family, from: Option<&Path>) -> Result<Vec<Value>> {
+    let ours = family.ours().iter().map(|text| parse(text)).collect::<Result<Vec<_>>>()?;
     let Some(folder) = from else {
-        return family.ours().iter().map(|text| parse(text)).collect();
+        return Ok(ours);
     };
     let inner = folder.join(family.name());
     let folder = if inner.is_dir() { inner } else { folder.to_owned() };
-    let entries = std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let entries = std::fs::read_dir(&folder).with_context(|| {
+        format!("cannot read {} ({UPSTREAM_CRDS} is the full path of the folder above it)", folder.display())
+    })?;
     let mut files: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     files.retain(|file| file.extension().is_some_and(|end| end == "yaml" || end == "yml"));
     files.sort();
@@ -81,7 +97,10 @@ pub fn crds(family: Family, from: Option<&Path>) -> Result<Vec<Value>> {
         let text = std::fs::read_to_string(file)?;
         parse(&text).with_context(|| format!("in {}", file.display()))
     };
-    files.iter().map(read).collect()
+    let mut found = files.iter().map(read).collect::<Result<Vec<_>>>()?;
+    let names: Vec<_> = found.iter().map(|crd| crd["metadata"]["name"].clone()).collect();
+    found.extend(ours.into_iter().filter(|crd| !names.contains(&crd["metadata"]["name"])));
+    Ok(found)
 }
 
 fn parse(text: &str) -> Result<Value> {
@@ -189,11 +208,15 @@ mod tests {
     }
 
     #[test]
-    fn only_applications_and_activations_lack_the_status_subresource() {
+    fn only_what_the_application_connector_owns_lacks_the_status_subresource() {
         for crd in crds(Family::EventMesh, None).unwrap() {
             let kind = crd["spec"]["names"]["kind"].as_str().unwrap();
             let without = crd["spec"]["versions"][0].get("subresources").is_none();
-            assert_eq!(without, ["Application", "EventActivation"].contains(&kind), "{kind}");
+            assert_eq!(
+                without,
+                ["Application", "ApplicationMapping", "EventActivation"].contains(&kind),
+                "{kind}"
+            );
         }
     }
 
@@ -202,6 +225,24 @@ mod tests {
         let error = crds(Family::Fixture, Some(Path::new(env!("CARGO_MANIFEST_DIR")))).unwrap_err();
         assert!(error.to_string().starts_with("no CRD files in"), "{error}");
         assert!(crds(Family::Fixture, Some(Path::new("/nowhere"))).is_err());
+    }
+
+    #[test]
+    fn real_crds_that_are_named_and_not_there_are_an_error() {
+        let error = crds(Family::EventMesh, Some(Path::new("nowhere/event-mesh"))).unwrap_err();
+        assert!(error.to_string().starts_with("cannot read nowhere/event-mesh (UPSTREAM_CRDS"), "{error}");
+    }
+
+    #[test]
+    fn what_a_folder_lacks_is_ours() {
+        let folder = std::env::temp_dir().join(format!("standins-crds-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let theirs = Family::EventMesh.ours()[0].replace("shortNames: [am]", "shortNames: [mapping]");
+        std::fs::write(folder.join("one.yaml"), theirs).unwrap();
+        let found = crds(Family::EventMesh, Some(&folder)).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found.len(), Family::EventMesh.ours().len());
+        assert_eq!(found[0]["spec"]["names"]["shortNames"][0], "mapping");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! This is kube's `applier` and not its `Controller`, because the children must be readable from memory: a GET per
 //! look would cost more than the writes when thousands of objects appear at once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::behaviour::Behaviour;
+use crate::behaviour::{Behaviour, Controller};
 use crate::kinds::Kind;
 
 /// The name under which the stand-ins own fields.
@@ -71,6 +71,13 @@ impl Shared {
         self.behaviour.borrow().clone()
     }
 
+    /// How to behave, if this controller is to act in this namespace at the moment.
+    #[must_use]
+    pub fn acting(&self, controller: Controller, namespace: &str) -> Option<Arc<Behaviour>> {
+        let behaviour = self.behaviour();
+        (behaviour.acts_in(namespace) && !behaviour.stopped.contains(&controller)).then_some(behaviour)
+    }
+
     /// What is left of `delay` since this object, as it is now, was first asked about at this stage; nothing when it
     /// is over.
     #[must_use]
@@ -109,15 +116,31 @@ impl Shared {
         }
     }
 
-    /// Creates the object. One of that name that is there already is no error: the mirror will soon show it. Nor is a
-    /// namespace on its way out: there is nothing left to do in it.
-    pub async fn create(&self, kind: &Kind, manifest: Value) -> Result<(), Failed> {
+    /// Creates the object, and answers with it. One of that name that is there already is no error: the mirror will
+    /// soon show it. Nor is a namespace on its way out: there is nothing left to do in it.
+    pub async fn create(&self, kind: &Kind, manifest: Value) -> Result<Option<DynamicObject>, Failed> {
         let object: DynamicObject = serde_json::from_value(manifest).map_err(kube::Error::SerdeError)?;
         let api = kind.within(&self.client, &object.namespace().unwrap_or_default());
         match api.create(&params(), &object).await {
-            Err(kube::Error::Api(status)) if status.is_already_exists() || is_void(&status) => Ok(()),
-            other => Ok(other.map(drop)?),
+            Err(kube::Error::Api(status)) if status.is_already_exists() || is_void(&status) => Ok(None),
+            other => Ok(Some(other?)),
         }
+    }
+
+    /// Changes the object, provided that nobody else did meanwhile; answers with the object as it is then.
+    pub async fn patch(
+        &self,
+        kind: &Kind,
+        object: &DynamicObject,
+        mut patch: Value,
+    ) -> Result<Arc<DynamicObject>, Failed> {
+        let (namespace, name) = key(object);
+        patch["metadata"]["resourceVersion"] = object.resource_version().into();
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let api = kind.within(&self.client, &namespace);
+        let written = api.patch(&name, &params, &Patch::Merge(patch)).await?;
+        self.note(&written);
+        Ok(Arc::new(written))
     }
 
     /// Writes the object's status, unless it is just that already; answers with the object as it is then.
@@ -145,17 +168,8 @@ impl Shared {
         kind: &Kind,
         object: &DynamicObject,
         finalizers: &[String],
-    ) -> Result<DynamicObject, Failed> {
-        let (namespace, name) = key(object);
-        let patch = json!({"metadata": {
-            "resourceVersion": object.resource_version(),
-            "finalizers": finalizers,
-        }});
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let api = kind.within(&self.client, &namespace);
-        let written = api.patch(&name, &params, &Patch::Merge(patch)).await?;
-        self.note(&written);
-        Ok(written)
+    ) -> Result<Arc<DynamicObject>, Failed> {
+        self.patch(kind, object, json!({"metadata": {"finalizers": finalizers}})).await
     }
 
     /// Deletes exactly this object; one that is gone already is no error.
@@ -204,6 +218,13 @@ pub fn key(object: &DynamicObject) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
+/// Namespace and name of an object as one text, for an [`Index`].
+#[must_use]
+pub fn own_key(object: &DynamicObject) -> Option<String> {
+    let name = object.metadata.name.as_deref()?;
+    Some(format!("{}/{name}", object.metadata.namespace.as_deref().unwrap_or_default()))
+}
+
 /// Whether the object is on its way out.
 #[must_use]
 pub fn going(object: &DynamicObject) -> bool {
@@ -231,7 +252,8 @@ impl Mirror {
     }
 
     fn reference(&self, namespace: &str, name: &str) -> ObjectRef<DynamicObject> {
-        ObjectRef::new_with(name, self.resource.clone()).within(namespace)
+        let reference = ObjectRef::new_with(name, self.resource.clone());
+        if namespace.is_empty() { reference } else { reference.within(namespace) }
     }
 }
 
@@ -245,12 +267,144 @@ pub enum Seen<'a> {
     Listed,
 }
 
-/// An empty mirror of one kind, and the end that fills it.
-#[must_use]
-pub fn mirror(kind: &Kind) -> (Mirror, Writer<DynamicObject>) {
-    let resource = kind.resource();
-    let writer = Writer::new(resource.clone());
-    (Mirror { resource, store: writer.as_reader() }, writer)
+/// What an object is found by, in an [`Index`].
+type KeyOf = fn(&DynamicObject) -> Option<String>;
+/// Told of everything that a watch shows.
+type Listener = Box<dyn FnMut(&Seen<'_>) + Send>;
+
+/// The objects of a mirror by something else than their names, so that nobody has to go through all of them.
+#[derive(Clone)]
+pub struct Index {
+    mirror: Mirror,
+    key_of: KeyOf,
+    entries: Arc<Mutex<Entries>>,
+}
+
+#[derive(Default)]
+struct Entries {
+    found: HashMap<String, BTreeSet<(String, String)>>,
+    keys: HashMap<(String, String), String>,
+}
+
+impl Entries {
+    fn take(&mut self, object: &(String, String)) {
+        let Some(key) = self.keys.remove(object) else { return };
+        if let Some(found) = self.found.get_mut(&key) {
+            found.remove(object);
+            if found.is_empty() {
+                self.found.remove(&key);
+            }
+        }
+    }
+
+    fn put(&mut self, object: (String, String), wanted: Option<String>) {
+        if self.keys.get(&object) == wanted.as_ref() {
+            return;
+        }
+        self.take(&object);
+        if let Some(wanted) = wanted {
+            self.found.entry(wanted.clone()).or_default().insert(object.clone());
+            self.keys.insert(object, wanted);
+        }
+    }
+}
+
+impl Index {
+    /// Every object with this key.
+    #[must_use]
+    pub fn get(&self, wanted: &str) -> Vec<Arc<DynamicObject>> {
+        let names: Vec<_> = lock(&self.entries).found.get(wanted).into_iter().flatten().cloned().collect();
+        names.iter().filter_map(|(namespace, name)| self.mirror.get(namespace, name)).collect()
+    }
+
+    fn see(&self, seen: &Seen<'_>) {
+        let mut entries = lock(&self.entries);
+        match seen {
+            Seen::Applied(object) => entries.put(key(object), (self.key_of)(object)),
+            Seen::Deleted(object) => entries.take(&key(object)),
+            Seen::Listed => {
+                *entries = Entries::default();
+                for object in self.mirror.all() {
+                    entries.put(key(&object), (self.key_of)(&object));
+                }
+            }
+        }
+    }
+}
+
+/// What controllers are started with. They say what they want to see, and in the end there is one watch per kind,
+/// however many of them look at it.
+pub struct Setup<'a> {
+    /// Where the controllers run.
+    pub tasks: &'a mut JoinSet<()>,
+    /// What they share.
+    pub shared: Arc<Shared>,
+    watched: HashMap<Kind, Watched>,
+}
+
+struct Watched {
+    mirror: Mirror,
+    writer: Writer<DynamicObject>,
+    indexes: Vec<Index>,
+    listeners: Vec<Listener>,
+}
+
+impl<'a> Setup<'a> {
+    /// Nothing is watched yet.
+    #[must_use]
+    pub fn new(tasks: &'a mut JoinSet<()>, shared: Arc<Shared>) -> Self {
+        Self { tasks, shared, watched: HashMap::new() }
+    }
+
+    fn watched(&mut self, kind: &Kind) -> &mut Watched {
+        self.watched.entry(*kind).or_insert_with(|| {
+            let resource = kind.resource();
+            let writer = Writer::new(resource.clone());
+            let mirror = Mirror { resource, store: writer.as_reader() };
+            Watched { mirror, writer, indexes: Vec::new(), listeners: Vec::new() }
+        })
+    }
+
+    /// All objects of a kind.
+    pub fn mirror(&mut self, kind: &Kind) -> Mirror {
+        self.watched(kind).mirror.clone()
+    }
+
+    /// All objects of a kind, by something else than their names.
+    pub fn index(&mut self, kind: &Kind, key_of: KeyOf) -> Index {
+        let watched = self.watched(kind);
+        let index = Index { mirror: watched.mirror.clone(), key_of, entries: Arc::default() };
+        watched.indexes.push(index.clone());
+        index
+    }
+
+    /// Calls the listener for everything that is seen of a kind, once mirror and indexes show it.
+    pub fn on(&mut self, kind: &Kind, listener: impl FnMut(&Seen<'_>) + Send + 'static) {
+        self.watched(kind).listeners.push(Box::new(listener));
+    }
+
+    /// A queue of a controller's main kind, in which every object is put when it is seen.
+    pub fn queue(&mut self, kind: &Kind) -> (Queue, UnboundedReceiver<ObjectRef<DynamicObject>>) {
+        let (queue, receiver) = Queue::new(self.mirror(kind));
+        let on_main = queue.clone();
+        self.on(kind, move |seen| on_main.same_name(seen));
+        (queue, receiver)
+    }
+
+    /// Begins to watch.
+    pub fn watch(self) {
+        for (kind, watched) in self.watched {
+            let Watched { writer, indexes, mut listeners, .. } = watched;
+            self.tasks.spawn(keep(self.shared.client.clone(), kind, writer, move |seen| {
+                for index in &indexes {
+                    index.see(&seen);
+                }
+                for listener in &mut listeners {
+                    listener(&seen);
+                }
+            }));
+        }
+    }
 }
 
 /// Watches again after [`TRY_AGAIN`], always. The usual backoff of up to 30 s would make a test wait that long for a
@@ -271,7 +425,7 @@ impl Backoff for Soon {
 
 /// Fills a mirror for ever, from every namespace, and calls `seen` once the mirror shows what was seen. A kind that
 /// is not served yet is waited for.
-pub async fn keep(
+async fn keep(
     client: Client,
     kind: Kind,
     writer: Writer<DynamicObject>,
@@ -310,8 +464,7 @@ pub struct Queue {
 
 impl Queue {
     /// A queue of objects of the mirrored kind, and its other end.
-    #[must_use]
-    pub fn new(main: Mirror) -> (Self, UnboundedReceiver<ObjectRef<DynamicObject>>) {
+    fn new(main: Mirror) -> (Self, UnboundedReceiver<ObjectRef<DynamicObject>>) {
         let (sender, receiver) = unbounded();
         (Self { main, sender }, receiver)
     }
@@ -327,6 +480,26 @@ impl Queue {
         for object in self.main.all() {
             let (namespace, name) = key(&object);
             self.push(&namespace, &name);
+        }
+    }
+
+    /// Looks at these objects soon.
+    pub fn push_each(&self, objects: &[Arc<DynamicObject>]) {
+        for object in objects {
+            let (namespace, name) = key(object);
+            self.push(&namespace, &name);
+        }
+    }
+
+    /// Looks soon at the objects of an index that have to do with what was seen, or at all after a list.
+    pub fn related(&self, seen: &Seen<'_>, index: &Index, key_of: KeyOf) {
+        match seen {
+            Seen::Applied(object) | Seen::Deleted(object) => {
+                if let Some(key) = key_of(object) {
+                    self.push_each(&index.get(&key));
+                }
+            }
+            Seen::Listed => self.push_all(),
         }
     }
 
@@ -353,12 +526,12 @@ pub trait Look: Send + Sync + 'static {
 
 /// Serves a queue for ever. All objects are looked at again when the behaviour changes.
 pub fn serve<L: Look>(
-    tasks: &mut JoinSet<()>,
-    shared: &Arc<Shared>,
+    setup: &mut Setup<'_>,
     controller: L,
     queue: Queue,
     receiver: UnboundedReceiver<ObjectRef<DynamicObject>>,
 ) {
+    let (tasks, shared) = (&mut *setup.tasks, &setup.shared);
     let config = Config::default().concurrency(shared.behaviour().concurrency);
     let store = queue.main.store.clone();
     let watched = shared.clone();

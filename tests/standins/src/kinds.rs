@@ -6,7 +6,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 
 /// One kind of one API version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kind {
     /// API group; empty for the core group.
     pub group: &'static str,
@@ -30,6 +30,10 @@ const fn kind(
     Kind { group, version, kind, plural, namespaced }
 }
 
+const fn catalog(name: &'static str, plural: &'static str) -> Kind {
+    kind("servicecatalog.k8s.io", "v1beta1", name, plural, true)
+}
+
 /// A connected system; cluster scoped.
 pub const APPLICATION: Kind =
     kind("applicationconnector.kyma-project.io", "v1alpha1", "Application", "applications", false);
@@ -45,6 +49,31 @@ pub const KNATIVE_SERVICE: Kind = kind("serving.knative.dev", "v1alpha1", "Servi
 /// The Event Bus' own Subscription.
 pub const LEGACY_SUBSCRIPTION: Kind =
     kind("eventing.kyma-project.io", "v1alpha1", "Subscription", "subscriptions", true);
+/// Offers an Application's services in a namespace.
+pub const APPLICATION_MAPPING: Kind = kind(
+    "applicationconnector.kyma-project.io",
+    "v1alpha1",
+    "ApplicationMapping",
+    "applicationmappings",
+    true,
+);
+/// Takes events from a Channel to a subscriber.
+pub const KNATIVE_SUBSCRIPTION: Kind =
+    kind("messaging.knative.dev", "v1alpha1", "Subscription", "subscriptions", true);
+/// Where the events of a namespace arrive.
+pub const BROKER: Kind = kind("eventing.knative.dev", "v1alpha1", "Broker", "brokers", true);
+/// Sends some of a Broker's events to a subscriber.
+pub const TRIGGER: Kind = kind("eventing.knative.dev", "v1alpha1", "Trigger", "triggers", true);
+/// A service of an Application, in use in a namespace.
+pub const SERVICE_INSTANCE: Kind = catalog("ServiceInstance", "serviceinstances");
+/// A service of an Application, on offer in a namespace.
+pub const SERVICE_CLASS: Kind = catalog("ServiceClass", "serviceclasses");
+/// How a service can be had.
+pub const SERVICE_PLAN: Kind = catalog("ServicePlan", "serviceplans");
+/// Credentials for a service that is in use.
+pub const SERVICE_BINDING: Kind = catalog("ServiceBinding", "servicebindings");
+/// Whom the catalog asks.
+pub const SERVICE_BROKER: Kind = catalog("ServiceBroker", "servicebrokers");
 /// The object that the runtime's fixture step changes.
 pub const WIDGET: Kind = kind("fixture.belay.dev", "v1", "Widget", "widgets", true);
 /// Belongs to a Widget; held by a finalizer.
@@ -59,18 +88,45 @@ pub const DEPLOYMENT: Kind = kind("apps", "v1", "Deployment", "deployments", tru
 pub const STATEFUL_SET: Kind = kind("apps", "v1", "StatefulSet", "statefulsets", true);
 /// Workload that `scale-down-legacy` scales.
 pub const REPLICA_SET: Kind = kind("apps", "v1", "ReplicaSet", "replicasets", true);
+/// What a workload is made of.
+pub const POD: Kind = kind("", "v1", "Pod", "pods", true);
+/// What the API server refuses by an expression.
+pub const POLICY: Kind = kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "ValidatingAdmissionPolicy",
+    "validatingadmissionpolicies",
+    false,
+);
+/// Puts a policy into force.
+pub const POLICY_BINDING: Kind = kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "ValidatingAdmissionPolicyBinding",
+    "validatingadmissionpolicybindings",
+    false,
+);
 /// Custom resource definitions themselves.
 pub const CRD: Kind =
     kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false);
 
 /// Every kind of this module.
-pub const ALL: [Kind; 14] = [
+pub const ALL: [Kind; 26] = [
     APPLICATION,
     EVENT_ACTIVATION,
     HTTP_SOURCE,
     CHANNEL,
     KNATIVE_SERVICE,
     LEGACY_SUBSCRIPTION,
+    APPLICATION_MAPPING,
+    KNATIVE_SUBSCRIPTION,
+    BROKER,
+    TRIGGER,
+    SERVICE_INSTANCE,
+    SERVICE_CLASS,
+    SERVICE_PLAN,
+    SERVICE_BINDING,
+    SERVICE_BROKER,
     WIDGET,
     GADGET,
     STATION,
@@ -78,7 +134,29 @@ pub const ALL: [Kind; 14] = [
     DEPLOYMENT,
     STATEFUL_SET,
     REPLICA_SET,
+    POD,
+    POLICY,
+    POLICY_BINDING,
     CRD,
+];
+
+/// The kinds of the event mesh: whatever a scene, a step or a stand-in makes, each before what it owns.
+pub const EVENT_MESH: [Kind; 15] = [
+    LEGACY_SUBSCRIPTION,
+    TRIGGER,
+    SERVICE_BINDING,
+    SERVICE_INSTANCE,
+    SERVICE_CLASS,
+    SERVICE_PLAN,
+    SERVICE_BROKER,
+    EVENT_ACTIVATION,
+    APPLICATION_MAPPING,
+    KNATIVE_SUBSCRIPTION,
+    BROKER,
+    HTTP_SOURCE,
+    APPLICATION,
+    CHANNEL,
+    KNATIVE_SERVICE,
 ];
 
 impl Kind {

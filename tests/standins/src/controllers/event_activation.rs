@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
-use tokio::task::JoinSet;
 
+use super::event_bus::{self, Bus};
 use super::finalizer::{self, Next};
-use crate::engine::{Failed, Look, Queue, Shared, keep, key, mirror, serve};
+use crate::behaviour::Controller;
+use crate::engine::{Failed, Look, Setup, Shared, key, serve};
 use crate::kinds::EVENT_ACTIVATION;
 
 /// Held on every `EventActivation`.
@@ -17,28 +18,28 @@ pub const FINALIZER: &str = "eventactivation.finalizers.kyma-project.io";
 
 struct EventActivation {
     shared: Arc<Shared>,
+    bus: Bus,
 }
 
 /// Starts the controller.
-pub fn start(tasks: &mut JoinSet<()>, shared: &Arc<Shared>) {
-    let (activations, writer) = mirror(&EVENT_ACTIVATION);
-    let (queue, receiver) = Queue::new(activations);
-    let on_activation = queue.clone();
-    tasks.spawn(keep(shared.client.clone(), EVENT_ACTIVATION, writer, move |seen| {
-        on_activation.same_name(&seen);
-    }));
-    serve(tasks, shared, EventActivation { shared: shared.clone() }, queue, receiver);
+pub fn start(setup: &mut Setup<'_>) {
+    let (queue, receiver) = setup.queue(&EVENT_ACTIVATION);
+    let bus = event_bus::start(setup, &queue);
+    let shared = setup.shared.clone();
+    serve(setup, EventActivation { shared, bus }, queue, receiver);
 }
 
 impl Look for EventActivation {
     const NAME: &'static str = "EventActivation";
 
     async fn look(&self, activation: Arc<DynamicObject>) -> Result<Action, Failed> {
-        let behaviour = self.shared.behaviour();
-        if !behaviour.acts_in(&key(&activation).0) {
+        let acting = self.shared.acting(Controller::EventActivation, &key(&activation).0);
+        let Some(behaviour) = acting.filter(|behaviour| self.bus.runs(behaviour)) else {
             return Ok(Action::await_change());
-        }
-        match finalizer::look(&self.shared, &behaviour, &EVENT_ACTIVATION, FINALIZER, activation).await? {
+        };
+        let after = behaviour.finalizer_delay;
+        let kind = EVENT_ACTIVATION;
+        match finalizer::look(&self.shared, &behaviour, &kind, FINALIZER, after, activation).await? {
             Next::Live(_) => Ok(Action::await_change()),
             Next::Leaving(action) => Ok(action),
         }

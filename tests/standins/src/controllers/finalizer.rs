@@ -1,6 +1,7 @@
 //! What the controllers that hold a finalizer have in common: put it on, and take it off some time after deletion.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
@@ -18,12 +19,13 @@ pub enum Next {
     Leaving(Action),
 }
 
-/// Puts the finalizer on a living object; takes it off a deleted one when its time has come.
+/// Puts the finalizer on a living object; takes it off a deleted one some time after.
 pub async fn look(
     shared: &Shared,
     behaviour: &Behaviour,
     kind: &Kind,
     finalizer: &str,
+    after: Duration,
     object: Arc<DynamicObject>,
 ) -> Result<Next, Failed> {
     let (namespace, name) = key(&object);
@@ -34,18 +36,28 @@ pub async fn look(
         }
         let mut finalizers = object.finalizers().to_vec();
         finalizers.push(finalizer.to_owned());
-        return Ok(Next::Live(Arc::new(shared.write_finalizers(kind, &object, &finalizers).await?)));
+        return Ok(Next::Live(shared.write_finalizers(kind, &object, &finalizers).await?));
     }
-    if !has || names(&behaviour.hold_finalizer, &namespace, &name) {
+    if !has || names(&behaviour.hold_finalizer, kind, &namespace, &name) {
         return Ok(Next::Leaving(Action::await_change()));
     }
-    if let Some(rest) = shared.remaining(&object, "finalizer", behaviour.finalizer_delay) {
+    if let Some(rest) = shared.remaining(&object, "finalizer", after) {
         return Ok(Next::Leaving(Action::requeue(rest)));
     }
-    let finalizers: Vec<String> = object.finalizers().iter().filter(|f| *f != finalizer).cloned().collect();
-    match shared.write_finalizers(kind, &object, &finalizers).await {
-        Err(Failed::Call(kube::Error::Api(status))) if status.is_not_found() => {}
-        other => drop(other?),
-    }
+    release(shared, kind, finalizer, &object).await?;
     Ok(Next::Leaving(Action::await_change()))
+}
+
+/// Takes the finalizer off; that the object is gone already is no error.
+pub async fn release(
+    shared: &Shared,
+    kind: &Kind,
+    finalizer: &str,
+    object: &DynamicObject,
+) -> Result<(), Failed> {
+    let finalizers: Vec<String> = object.finalizers().iter().filter(|f| *f != finalizer).cloned().collect();
+    match shared.write_finalizers(kind, object, &finalizers).await {
+        Err(Failed::Call(kube::Error::Api(status))) if status.is_not_found() => Ok(()),
+        other => other.map(drop),
+    }
 }

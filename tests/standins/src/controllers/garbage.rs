@@ -10,9 +10,8 @@ use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use tokio::task::JoinSet;
 
-use crate::engine::{Failed, Mirror, Shared, key};
+use crate::engine::{Failed, Mirror, Setup, Shared, key};
 use crate::kinds::{CHANNEL, HTTP_SOURCE, KNATIVE_SERVICE};
 
 /// Where possible garbage is reported.
@@ -24,10 +23,11 @@ pub struct Sweeper {
 }
 
 /// Starts the collector.
-pub fn start(tasks: &mut JoinSet<()>, shared: &Arc<Shared>, owners: Mirror) -> Sweeper {
+pub fn start(setup: &mut Setup<'_>) -> Sweeper {
     let (sender, receiver) = unbounded::<(String, String)>();
-    let sweeping = shared.clone();
-    tasks.spawn(receiver.for_each_concurrent(8, move |(namespace, name)| {
+    let owners = setup.mirror(&HTTP_SOURCE);
+    let sweeping = setup.shared.clone();
+    setup.tasks.spawn(receiver.for_each_concurrent(8, move |(namespace, name)| {
         let shared = sweeping.clone();
         async move {
             if let Err(error) = sweep(&shared, &namespace, &name).await {
@@ -35,7 +35,7 @@ pub fn start(tasks: &mut JoinSet<()>, shared: &Arc<Shared>, owners: Mirror) -> S
             }
         }
     }));
-    Sweeper { shared: shared.clone(), owners, sender }
+    Sweeper { shared: setup.shared.clone(), owners, sender }
 }
 
 impl Sweeper {

@@ -13,12 +13,11 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
 use super::garbage;
-use crate::behaviour::{Behaviour, names};
+use crate::behaviour::{Behaviour, Controller, names};
 use crate::conditions::{Condition, Shape, Truth, conditions, holds, now, status};
-use crate::engine::{Failed, Look, Mirror, Queue, Seen, Shared, going, keep, key, mirror, serve};
+use crate::engine::{Failed, Look, Mirror, Seen, Setup, Shared, going, key, serve};
 use crate::kinds::{CHANNEL, HTTP_SOURCE, KNATIVE_SERVICE};
 
 /// One thing at a time: a child that was just made is worked on when the mirror shows it. By then the server's own
@@ -30,43 +29,40 @@ struct HttpSource {
 }
 
 /// Starts the controller.
-pub fn start(tasks: &mut JoinSet<()>, shared: &Arc<Shared>) {
-    let (sources, writer) = mirror(&HTTP_SOURCE);
-    let (queue, receiver) = Queue::new(sources.clone());
-    let sweeper = garbage::start(tasks, shared, sources);
-    let (on_source, sweep) = (queue.clone(), sweeper.clone());
-    tasks.spawn(keep(shared.client.clone(), HTTP_SOURCE, writer, move |seen| {
-        on_source.same_name(&seen);
+pub fn start(setup: &mut Setup<'_>) {
+    let (queue, receiver) = setup.queue(&HTTP_SOURCE);
+    let sweeper = garbage::start(setup);
+    let sweep = sweeper.clone();
+    setup.on(&HTTP_SOURCE, move |seen| {
         if let Seen::Deleted(source) = seen {
             sweep.owner_gone(source);
         }
-    }));
-    let children = [CHANNEL, KNATIVE_SERVICE].map(|kind| {
-        let (children, writer) = mirror(&kind);
+    });
+    let [channels, services] = [CHANNEL, KNATIVE_SERVICE].map(|kind| {
         let (on_child, sweep) = (queue.clone(), sweeper.clone());
-        tasks.spawn(keep(shared.client.clone(), kind, writer, move |seen| {
-            on_child.same_name(&seen);
+        setup.on(&kind, move |seen| {
+            on_child.same_name(seen);
             if let Seen::Applied(child) = seen {
                 sweep.child_seen(child);
             }
-        }));
-        children
+        });
+        setup.mirror(&kind)
     });
-    let [channels, services] = children;
-    serve(tasks, shared, HttpSource { shared: shared.clone(), channels, services }, queue, receiver);
+    let shared = setup.shared.clone();
+    serve(setup, HttpSource { shared, channels, services }, queue, receiver);
 }
 
 impl Look for HttpSource {
     const NAME: &'static str = "HTTPSource";
 
     async fn look(&self, source: Arc<DynamicObject>) -> Result<Action, Failed> {
-        let behaviour = self.shared.behaviour();
         let (namespace, name) = key(&source);
-        let named = |entries: &[String]| names(entries, &namespace, &name);
+        let named = |entries: &[String]| names(entries, &HTTP_SOURCE, &namespace, &name);
         let until_changed = Ok(Action::await_change());
-        if going(&source) || !behaviour.acts_in(&namespace) {
+        let acting = self.shared.acting(Controller::HttpSource, &namespace);
+        let Some(behaviour) = acting.filter(|_| !going(&source)) else {
             return until_changed;
-        }
+        };
 
         let seen_channel = self.channels.get(&namespace, &name);
         let seen_service = self.services.get(&namespace, &name);
@@ -211,7 +207,8 @@ fn source_status(source: &DynamicObject, behaviour: &Behaviour, progress: &Progr
     status
 }
 
-fn knative_status(object: &DynamicObject, behaviour: &Behaviour, wanted: &[Condition]) -> Value {
+/// A status of conditions as Knative writes them.
+pub(super) fn knative_status(object: &DynamicObject, behaviour: &Behaviour, wanted: &[Condition]) -> Value {
     let conditions = conditions(object, Shape::Knative, wanted, &now());
     status(object, !behaviour.no_observed_generation, &conditions)
 }

@@ -3,8 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod catalog;
 mod fixture;
 mod ground;
 mod legacy;
 mod manifests;
+mod mesh;
+mod operator;
+mod scenes;
 mod sources;
