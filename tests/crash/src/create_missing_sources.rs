@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use harness::{Area, Resource, Scenario, StepCommand, Worker, crash::Guard};
 use standins::{
-    Behaviour, Controller, Family, Standins, cluster, crds, fixtures, kinds,
+    Behaviour, Controller, Standins, cluster, fixtures, kinds,
     seed::{INTEGRATION, SOURCE_CONTROLLER, SYSTEM},
 };
 
@@ -40,10 +40,7 @@ impl Scenario for CreateMissingSources {
 
     async fn setup(&self, worker: &Worker) -> Result<Guard> {
         let client = worker.api.client();
-        crds::install_crds(&client, Family::EventMesh, crds::upstream(Family::EventMesh).as_deref()).await?;
-        for namespace in [SYSTEM, INTEGRATION, &self.home(worker)] {
-            cluster::ensure_namespace(&client, namespace).await?;
-        }
+        crate::prepare(worker, &[SYSTEM, INTEGRATION, &self.home(worker)]).await?;
         let controller = fixtures::deployment(SOURCE_CONTROLLER, SYSTEM, 1, "none");
         worker.api.ensure(&Resource::new("apps", "v1", "deployments"), &controller).await?;
         crate::pretend_kubelet(&worker.api, SYSTEM, SOURCE_CONTROLLER).await?;

@@ -58,6 +58,7 @@ impl Scenario for Fixture {
     }
 
     async fn setup(&self, worker: &Worker) -> Result<Guard> {
+        crate::sweep(worker).await?;
         let client = worker.api.client();
         standins::install_crds(&client, Family::Fixture, None).await?;
         for namespace in [worker.name("workshop"), self.home(worker)] {

@@ -2,18 +2,33 @@
 
 mod create_missing_sources;
 mod fixture;
+mod purge_legacy;
+mod recreate_service_instances;
+mod recreate_triggers;
+mod retire_subscriptions;
 mod scale_down_legacy;
+mod verify_event_services;
 
 use std::time::Duration;
 
 use anyhow::Result;
-use harness::{Api, Resource, StepCommand, Worker, executable};
+use harness::{Api, Area, Resource, StepCommand, Worker, executable, state::clear};
 use serde_json::{Value, json};
-use standins::cluster;
+use standins::{
+    Behaviour, Controller, Family, INJECTION_LABEL, Standins, cluster, crds, kinds,
+    landscape::{NEW_EVENT_SERVICE, Scene, upgrade_operator},
+    policies,
+    seed::{INTEGRATION, SYSTEM},
+};
 
 pub use create_missing_sources::CreateMissingSources;
 pub use fixture::Fixture;
+pub use purge_legacy::PurgeLegacy;
+pub use recreate_service_instances::RecreateServiceInstances;
+pub use recreate_triggers::RecreateTriggers;
+pub use retire_subscriptions::RetireSubscriptions;
 pub use scale_down_legacy::ScaleDownLegacy;
+pub use verify_event_services::VerifyEventServices;
 
 /// Long enough for an undisturbed run on a busy machine; every call that fails until the deadline costs as much.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -26,6 +41,96 @@ fn command(program: &str, step: &str, home: &str) -> Result<StepCommand> {
     )
     .args(["--deadline", &DEADLINE.as_secs().to_string(), "--undo-reserve", "40"])
     .bound(Duration::from_secs(90)))
+}
+
+/// Takes away what another scenario or suite has left on the worker's API server: a step looks at all users' namespaces and
+/// for a lock of its family anywhere, and a scenario clears only its own before each point.
+async fn sweep(worker: &Worker) -> Result<()> {
+    let mut areas: Vec<Area> = kinds::EVENT_MESH
+        .iter()
+        .map(|kind| Area::anywhere(Resource::new(kind.group, kind.version, kind.plural)))
+        .collect();
+    areas.push(Area::anywhere(Resource::new("coordination.k8s.io", "v1", "leases")).named("belay-"));
+    for namespace in [SYSTEM, INTEGRATION] {
+        let workloads = ["deployments", "statefulsets", "replicasets"];
+        areas.extend(workloads.map(|plural| Area::within(Resource::new("apps", "v1", plural), namespace)));
+        areas.push(Area::within(Resource::core("pods"), namespace));
+    }
+    clear(&worker.api, &areas, Duration::from_secs(60)).await?;
+    let namespaces = Resource::core("namespaces");
+    let unlabelled = json!({"metadata": {"labels": {INJECTION_LABEL: null}}});
+    for namespace in worker.api.list(&namespaces, None, Some(INJECTION_LABEL)).await? {
+        let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
+        worker.api.merge(&namespaces, None, name, None, &unlabelled).await?;
+    }
+    Ok(())
+}
+
+/// The head of every setup of the event mesh: nothing is left of another scenario, the kinds are served, the rules of
+/// the real webhooks are in force, and the namespaces are there.
+async fn prepare(worker: &Worker, namespaces: &[&str]) -> Result<()> {
+    sweep(worker).await?;
+    let client = worker.api.client();
+    crds::install_crds(&client, Family::EventMesh, crds::upstream(Family::EventMesh).as_deref()).await?;
+    policies::install(&client).await?;
+    for namespace in namespaces {
+        cluster::ensure_namespace(&client, namespace).await?;
+    }
+    Ok(())
+}
+
+/// Sets a scene. It borrows too much for a future that may go from thread to thread, so it stays on one.
+async fn set(api: &Api, scene: Scene) -> Result<()> {
+    let (client, runtime) = (api.client(), tokio::runtime::Handle::current());
+    tokio::task::spawn_blocking(move || runtime.block_on(scene.fill(&client))).await?
+}
+
+/// The controllers around the steps that change users' namespaces. They answer at once, and the same each time.
+async fn mesh(worker: &Worker, home: &str) -> Result<Standins> {
+    prepare(worker, &[home]).await?;
+    let behaviour = Behaviour {
+        controllers: vec![
+            Controller::HttpSource,
+            Controller::Subscription,
+            Controller::EventActivation,
+            Controller::ServiceCatalog,
+            Controller::ApplicationBroker,
+            Controller::Broker,
+            Controller::Trigger,
+            Controller::KnativeSubscription,
+            Controller::ApplicationOperator,
+            Controller::Kubelet,
+        ],
+        finalizer_delay: Duration::ZERO,
+        steady_names: true,
+        inject_once: true,
+        play_pods: true,
+        ..Behaviour::default()
+    };
+    Ok(Standins::start(&worker.api.client(), behaviour))
+}
+
+/// The upgrade of the chart: the operator rolls the event-services, which feed the mesh then.
+async fn feed_the_mesh(worker: &Worker, applications: &[&str]) -> Result<()> {
+    upgrade_operator(&worker.api.client(), INTEGRATION, NEW_EVENT_SERVICE).await?;
+    cluster::wait_until("all event-services feed the mesh", Duration::from_secs(60), || async {
+        let pods = worker.api.list(&Resource::core("pods"), Some(INTEGRATION), None).await?;
+        let of = |application: &&&str| {
+            let app = format!("{application}-event-service");
+            let mut own = pods.iter().filter(|pod| pod["metadata"]["labels"]["app"] == app).peekable();
+            own.peek().is_some() && own.all(|pod| pod["spec"]["containers"][0]["image"] == NEW_EVENT_SERVICE)
+        };
+        Ok(applications.iter().filter(of).count() == applications.len())
+    })
+    .await
+}
+
+fn legacy_subscriptions() -> Resource {
+    Resource::new("eventing.kyma-project.io", "v1alpha1", "subscriptions")
+}
+
+fn triggers() -> Resource {
+    Resource::new("eventing.knative.dev", "v1alpha1", "triggers")
 }
 
 /// Plays the kubelet for a Deployment of one replica: these API servers have controllers, but no nodes.

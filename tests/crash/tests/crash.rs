@@ -1,9 +1,22 @@
-//! Crash at every call, for every step. `cargo test -p crash-tests -- --help` tells what can be chosen.
+//! Crash at every call, for every step. `cargo test --workspace --test crash -- --help` tells what can be chosen.
 
 use std::process::ExitCode;
 
-use crash_tests::{CreateMissingSources, Fixture, ScaleDownLegacy};
+use crash_tests::{
+    CreateMissingSources, Fixture, PurgeLegacy, RecreateServiceInstances, RecreateTriggers,
+    RetireSubscriptions, ScaleDownLegacy, VerifyEventServices,
+};
 
 fn main() -> ExitCode {
-    harness::Suite::new().with(Fixture).with(CreateMissingSources).with(ScaleDownLegacy).main()
+    harness::Suite::new()
+        .with(Fixture)
+        .with(CreateMissingSources)
+        .with(RecreateServiceInstances { newer: false })
+        .with(RecreateServiceInstances { newer: true })
+        .with(RecreateTriggers)
+        .with(VerifyEventServices)
+        .with(RetireSubscriptions)
+        .with(ScaleDownLegacy)
+        .with(PurgeLegacy)
+        .main()
 }

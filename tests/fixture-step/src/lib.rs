@@ -65,6 +65,7 @@ impl Step for Fixture {
         deadline: Duration::from_secs(60),
         undo_reserve: Duration::from_secs(30),
         keeps_done_record: false,
+        read_only: false,
     };
     type Args = Args;
     type Snapshot = Snapshot;
@@ -74,15 +75,20 @@ impl Step for Fixture {
         Needs {
             sources: vec![WIDGET],
             targets: vec![GADGET, STATION],
-            optional: Vec::new(),
             rules: vec![
                 Rule::on(&WIDGET, workshop, &["get", "list", "watch", "patch"]),
-                Rule::on(&GADGET, workshop, &["get", "list", "watch", "create", "delete"]),
-                Rule::on(&kinds::CONFIG_MAP, workshop, &["get", "list", "watch", "create", "delete"]),
+                // patch: to give the fields of what is made again back to those whose they were.
+                Rule::on(&GADGET, workshop, &["get", "list", "watch", "create", "delete", "patch"]),
+                Rule::on(
+                    &kinds::CONFIG_MAP,
+                    workshop,
+                    &["get", "list", "watch", "create", "delete", "patch"],
+                ),
                 Rule::on(&kinds::DEPLOYMENT, workshop, &["get", "list", "watch", "patch"]),
                 Rule::on(&kinds::DEPLOYMENT, workshop, &["patch"]).subresource("scale"),
                 Rule::on(&STATION, None, &["get", "patch"]),
             ],
+            ..Needs::default()
         }
     }
 
@@ -101,27 +107,26 @@ impl Step for Fixture {
         let mut plan = Plan::default();
         let mut first: Vec<Chain> = Vec::new();
         for widget in &snapshot.widgets {
-            if label(widget) == Some("part") {
+            if is_marked(widget, "part") {
                 first.push(one_part_more(widget));
-            } else if text(widget.origin(), "/spec/phase") != Some("Active") {
+            } else if text(&widget.origin(), "/spec/phase") != Some("Active") {
                 first.push(equip(widget, snapshot));
             }
         }
         // A Gadget does not show that it was recreated, so the Station's state before this step must tell.
-        if text(snapshot.station.origin(), "/spec/state") == Some("Closed") {
+        if text(&snapshot.station.origin(), "/spec/state") == Some("Closed") {
             first.extend(marked(&snapshot.gadgets, "recreate").map(recreate));
         }
         first.extend(marked(&snapshot.config_maps, "replace").map(|old| replace(old, snapshot)));
         first.extend(marked(&snapshot.deployments, "scale").filter_map(scale_down));
-        if snapshot.station.live.is_none() {
+        let Some(station) = snapshot.station.live() else {
             plan.findings.push(Finding::refuse(snapshot.station.object.clone(), "does not exist"));
             return plan;
-        }
+        };
         let state = FieldPath::dotted("spec.state");
         let advance = |from: &[&str], to: &str| Move::advance(&snapshot.station, state.clone(), from, to);
         // A state says by itself how far it is: what it was before an earlier attempt does not matter.
-        let now =
-            snapshot.station.live.as_deref().and_then(|live| text(live, "/spec/state")).unwrap_or_default();
+        let now = text(&station, "/spec/state").unwrap_or_default();
         if now == "Closed" {
             let chain = Chain::new(snapshot.station.object.clone(), vec![advance(&["Closed"], "Opening")]);
             plan.phases = vec![first, vec![chain]];
@@ -144,12 +149,12 @@ impl Step for Fixture {
     }
 }
 
-fn label(item: &Item) -> Option<&str> {
-    item.origin().pointer("/metadata/labels")?.get(LABEL)?.as_str()
+fn is_marked(item: &Item, value: &str) -> bool {
+    item.origin().pointer("/metadata/labels").and_then(|labels| labels.get(LABEL)) == Some(&value.into())
 }
 
 fn marked<'a>(items: &'a [Item], value: &'a str) -> impl Iterator<Item = &'a Item> {
-    items.iter().filter(move |item| label(item) == Some(value) && !item.is_going())
+    items.iter().filter(move |item| is_marked(item, value) && !item.is_going())
 }
 
 fn ready() -> Test {
@@ -166,13 +171,13 @@ fn equip(widget: &Item, snapshot: &Snapshot) -> Chain {
     if !snapshot.gadgets.iter().any(|item| item.object == gadget && item.is_there()) {
         let mut body = gadget.manifest();
         body["spec"] = json!({"widget": name});
-        moves.push(Move::create(gadget.clone(), body, &["spec.widget"]));
+        moves.push(Move::create(gadget.clone(), &body, &["spec.widget"]));
     }
     if !snapshot.config_maps.iter().any(|item| item.object == manual && item.is_there()) {
         let mut body = manual.manifest();
         body["data"] = json!({"about": name});
         let owner = Owner { object: gadget.clone(), controller: true, block_owner_deletion: true };
-        moves.push(Move::create(manual, body, &["data.about"]).owned_by(owner));
+        moves.push(Move::create(manual, &body, &["data.about"]).owned_by(owner));
     }
     moves.push(Move::wait_for(gadget, ready(), PATIENCE));
     let phase = Field { path: FieldPath::dotted("spec.phase"), value: Some("Active".into()) };
@@ -197,7 +202,7 @@ fn replace(old: &Item, snapshot: &Snapshot) -> Chain {
     if !snapshot.config_maps.iter().any(|item| item.object == new && item.is_there()) {
         let mut body = new.manifest();
         body["data"] = old.origin().get("data").cloned().unwrap_or_default();
-        moves.push(Move::create(new, body, &["data"]));
+        moves.push(Move::create(new, &body, &["data"]));
     }
     moves.push(Move::delete(old, Removal::within(PATIENCE)));
     Chain::new(old.object.clone(), moves)

@@ -44,7 +44,24 @@ impl Stage {
         let (made, made_behind) = moves(before);
         let (all, all_behind) = moves(undisturbed);
         let is_move = struck.class == Class::Move;
-        if made + made_behind >= all + all_behind && !is_move {
+        if all + all_behind == 0 && !is_move {
+            // Without a move nothing tells when it is done but that it says so, or that it reads what it has read before:
+            // it looks again then.
+            let says_so = |call: &Call| call.class == Class::Report && call.is_write();
+            let again = |call: &Call| {
+                call.class == Class::Read
+                    && call.class == struck.class
+                    && call.succeeded()
+                    && call.key() == struck.key()
+            };
+            let reported = says_so(struck) || before.iter().any(|call| says_so(call) || again(call));
+            let locked = |call: &Call| call.class == Class::Lease(LeaseUse::Hold) && call.succeeded();
+            match (reported, before.iter().any(locked)) {
+                (true, _) => Self::Closing,
+                (false, true) => Self::Journalled,
+                (false, false) => Self::Preflight,
+            }
+        } else if made + made_behind >= all + all_behind && !is_move {
             Self::Closing
         } else if made_behind > 0 || (is_move && for_good(struck)) {
             Self::Beyond
@@ -149,6 +166,17 @@ pub fn allowed(call: &Call, stage: Stage, has_point_of_no_return: bool) -> Vec<A
     }
 }
 
+/// What a run must log when it goes on without this call: nobody would miss a report that was never there.
+#[must_use]
+pub fn owed(struck: &Call) -> Option<&'static str> {
+    match struck.class {
+        Class::Report => Some("the report could not be written"),
+        Class::Event => Some("the Event could not be published"),
+        Class::Lease(LeaseUse::Release) => Some("the lock could not be released"),
+        _ => None,
+    }
+}
+
 /// Adds exit 5 where undo needs the very call that fails: then nobody can restore, and the journal stays open.
 ///
 /// That is so when the run has already written what the failing call is about: the object, or for a collection
@@ -225,6 +253,33 @@ mod tests {
             stages(&|call| call.name.as_deref() == Some("last")),
             [Preflight, Preflight, Journalled, Acting, Acting, Acting, Brink, Beyond, Closing]
         );
+    }
+
+    #[test]
+    fn a_step_that_only_reads_is_not_closing_from_the_start() {
+        use Stage::{Closing, Journalled, Preflight};
+        let lease = "/apis/coordination.k8s.io/v1/namespaces/a/leases";
+        let mut take = call("POST", lease, "belay-f");
+        take.class = Class::Lease(LeaseUse::Hold);
+        let run = [
+            call("GET", "/apis", ""),
+            take,
+            call("GET", PODS, ""),
+            call("GET", PODS, ""),
+            call("POST", "/api/v1/namespaces/a/configmaps", "belay-report-x"),
+            call("POST", "/apis/events.k8s.io/v1/namespaces/a/events", "x"),
+        ];
+        let stages: Vec<Stage> =
+            (0..run.len()).map(|at| Stage::of(&run[at], &run[..at], &run, |_| false)).collect();
+        assert_eq!(stages, [Preflight, Preflight, Journalled, Closing, Closing, Closing]);
+        assert_eq!(exits(&run[2], stages[2]), [3, 4]);
+    }
+
+    #[test]
+    fn what_is_only_logged_is_owed_a_sentence() {
+        let report = call("POST", "/api/v1/namespaces/a/configmaps", "belay-report-x");
+        assert_eq!(owed(&report), Some("the report could not be written"));
+        assert_eq!(owed(&call("GET", PODS, "")), None);
     }
 
     #[test]

@@ -25,19 +25,21 @@ pub struct Area {
     /// Only objects whose name begins so. Workers that share an API server tell their cluster-scoped objects apart
     /// by it.
     pub prefix: Option<String>,
+    /// Only objects whose labels are so, as a label selector.
+    pub selector: Option<String>,
 }
 
 impl Area {
     /// A kind in one namespace.
     #[must_use]
     pub fn within(kind: Resource, namespace: &str) -> Self {
-        Self { kind, namespace: Some(namespace.to_owned()), prefix: None }
+        Self { kind, namespace: Some(namespace.to_owned()), prefix: None, selector: None }
     }
 
     /// A kind in the whole cluster.
     #[must_use]
     pub fn anywhere(kind: Resource) -> Self {
-        Self { kind, namespace: None, prefix: None }
+        Self { kind, namespace: None, prefix: None, selector: None }
     }
 
     /// Of those only the ones whose name begins so.
@@ -47,8 +49,15 @@ impl Area {
         self
     }
 
+    /// Of those only the ones that this label selector chooses.
+    #[must_use]
+    pub fn labelled(mut self, selector: &str) -> Self {
+        self.selector = Some(selector.to_owned());
+        self
+    }
+
     async fn list(&self, api: &Api) -> Result<Vec<Value>> {
-        let mut found = api.list(&self.kind, self.namespace.as_deref(), None).await?;
+        let mut found = api.list(&self.kind, self.namespace.as_deref(), self.selector.as_deref()).await?;
         if let Some(prefix) = &self.prefix {
             found.retain(|object| {
                 object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(prefix))
@@ -478,13 +487,14 @@ pub fn own_areas(home: &str) -> Vec<Area> {
 }
 
 /// Deletes everything in these areas and waits until it is gone. Finalizers are taken off: their controllers may
-/// not run here.
+/// not run here. Namespaces stay, since they take long to go: whoever compares one sets it back himself.
 pub async fn clear(api: &Api, areas: &[Area], within: Duration) -> Result<()> {
     let end = Instant::now() + within;
     loop {
         let mut left = Vec::new();
         for area in areas {
-            for object in area.list(api).await?.into_iter().filter(|object| !is_everywhere(object)) {
+            let stays = |object: &Value| is_everywhere(object) || object["kind"] == "Namespace";
+            for object in area.list(api).await?.into_iter().filter(|object| !stays(object)) {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
                 let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str);
                 let has_finalizers =

@@ -186,7 +186,7 @@ impl Toy {
     async fn unlock(&self) {
         *self.give_up.lock().unwrap() = Instant::now() + Duration::from_secs(3);
         if self.put("leases", "belay-toy", json!({"spec": {"holderIdentity": null}})).await.is_err() {
-            eprintln!("the lock was not given back");
+            eprintln!("the lock could not be released");
         }
     }
 
@@ -254,7 +254,7 @@ impl Toy {
 
     async fn report(&self) -> Result<(), Stop> {
         if self.put("configmaps", "belay-report-toy", json!({"data": {"summary": "done"}})).await.is_err() {
-            eprintln!("the report was not written");
+            eprintln!("the report could not be written");
         }
         Ok(())
     }

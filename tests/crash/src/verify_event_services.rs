@@ -1,0 +1,52 @@
+//! Two Applications whose event-services feed the mesh, and one that skips its installation. The step only reads.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use harness::{Area, Resource, Scenario, StepCommand, Worker, crash::Guard};
+use standins::{cluster, fixtures, landscape::Scene};
+
+/// The scenario.
+pub struct VerifyEventServices;
+
+fn scene() -> Scene {
+    Scene::new(&["commerce", "logistics"]).with_workloads()
+}
+
+impl Scenario for VerifyEventServices {
+    fn name(&self) -> &'static str {
+        "verify-event-services"
+    }
+
+    fn command(&self, worker: &Worker) -> Result<StepCommand> {
+        crate::command("belay", self.name(), &self.home(worker))
+    }
+
+    fn deadline(&self) -> Duration {
+        crate::DEADLINE
+    }
+
+    fn home(&self, worker: &Worker) -> String {
+        crate::home(worker)
+    }
+
+    fn areas(&self, _: &Worker) -> Vec<Area> {
+        vec![Area::anywhere(Resource::new(
+            "applicationconnector.kyma-project.io",
+            "v1alpha1",
+            "applications",
+        ))]
+    }
+
+    async fn setup(&self, worker: &Worker) -> Result<Guard> {
+        let standins = crate::mesh(worker, &self.home(worker)).await?;
+        crate::set(&worker.api, scene()).await?;
+        crate::feed_the_mesh(worker, &["commerce", "logistics"]).await?;
+        Ok(Box::new(standins))
+    }
+
+    async fn fill(&self, worker: &Worker) -> Result<()> {
+        cluster::create(&worker.api.client(), &fixtures::skipped_application("loyalty")).await?;
+        crate::set(&worker.api, scene()).await
+    }
+}
