@@ -2,16 +2,20 @@
 //! the real binaries as child processes behind a proxy that sees every call.
 //!
 //! - [`world`]: where a test happens;
+//! - [`scene`]: the same with a whole landscape of the old bus in it;
 //! - [`told`]: what a run said and did;
 //! - [`kubelet`]: somebody who says that pods run, where no kubelet does;
 //! - [`rights`]: runs under an account that may do just this much;
+//! - [`alone`]: a step without a proxy, and what it needs;
 //! - [`policy`]: an API server that refuses certain objects.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
 
+pub mod alone;
 pub mod kubelet;
 pub mod policy;
 pub mod rights;
+pub mod scene;
 pub mod told;
 pub mod world;
 

@@ -6,6 +6,9 @@ use harness::{Api, Resource};
 use http::Method;
 use serde_json::{Value, json};
 
+/// Says on a policy for which namespace it is.
+const PLACE: &str = "e2e.belay.dev/place";
+
 fn resource(plural: &str) -> Resource {
     Resource::new("admissionregistration.k8s.io", "v1", plural)
 }
@@ -18,8 +21,9 @@ pub async fn refuse_create(api: &Api, name: &str, kind: &Resource, unless: &str,
         "apiGroups": [kind.group], "apiVersions": ["*"], "resources": [kind.plural], "operations": ["CREATE"],
     });
     let only_here = json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}});
+    let labels = json!({ PLACE: namespace });
     let policy = json!({
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": labels},
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {"resourceRules": [rule], "namespaceSelector": only_here},
@@ -27,7 +31,8 @@ pub async fn refuse_create(api: &Api, name: &str, kind: &Resource, unless: &str,
         },
     });
     let binding = json!({
-        "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]},
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
     });
     remove(api, name).await;
     api.create(&resource("validatingadmissionpolicies"), &policy).await.unwrap();
@@ -40,6 +45,15 @@ pub async fn refuse_create(api: &Api, name: &str, kind: &Resource, unless: &str,
     })
     .await
     .unwrap();
+}
+
+/// Takes away what a test that failed has left for this namespace.
+pub async fn sweep(api: &Api, namespace: &str) {
+    let of_it = format!("{PLACE}={namespace}");
+    let left = api.list(&resource("validatingadmissionpolicies"), None, Some(&of_it)).await.unwrap();
+    for name in left.iter().filter_map(|policy| policy["metadata"]["name"].as_str()) {
+        remove(api, name).await;
+    }
 }
 
 /// Takes the policy away again.

@@ -15,6 +15,28 @@ pub struct Account {
     rules: Value,
 }
 
+/// Says on roles and bindings in which namespace their account is.
+const HOME: &str = "e2e.belay.dev/home";
+/// Says on them what it is called.
+const NAME: &str = "e2e.belay.dev/account";
+/// Bindings before what they bind.
+const KINDS: [&str; 4] = ["clusterrolebindings", "rolebindings", "clusterroles", "roles"];
+
+/// Takes away the rights that tests which failed have left to accounts of this namespace.
+pub async fn sweep(api: &Api, home: &str) {
+    remove(api, &format!("{HOME}={home}")).await.unwrap();
+}
+
+async fn remove(api: &Api, selector: &str) -> Result<()> {
+    for plural in KINDS {
+        for left in api.list(&rbac(plural), None, Some(selector)).await? {
+            let field = |name: &str| left["metadata"][name].as_str();
+            api.delete(&rbac(plural), field("namespace"), field("name").unwrap_or_default()).await?;
+        }
+    }
+    Ok(())
+}
+
 fn rbac(plural: &str) -> Resource {
     Resource::new("rbac.authorization.k8s.io", "v1", plural)
 }
@@ -61,7 +83,7 @@ impl Account {
     }
 
     async fn bind(&self, kinds: [&str; 2], name: &str, namespace: Option<&str>, rules: &Value) -> Result<()> {
-        let mut metadata = json!({"name": name});
+        let mut metadata = json!({"name": name, "labels": {HOME: self.namespace, NAME: self.name}});
         if let Some(namespace) = namespace {
             metadata["namespace"] = namespace.into();
         }
@@ -77,15 +99,6 @@ impl Account {
 
     /// Takes the rights away.
     pub async fn revoke(&self) -> Result<()> {
-        let role = format!("{}-{}", self.namespace, self.name);
-        for plural in ["clusterrolebindings", "clusterroles"] {
-            self.api.delete(&rbac(plural), None, &role).await?;
-        }
-        for namespace in self.rules["namespaced"].as_object().into_iter().flatten().map(|(name, _)| name) {
-            for plural in ["rolebindings", "roles"] {
-                self.api.delete(&rbac(plural), Some(namespace), &role).await?;
-            }
-        }
-        Ok(())
+        remove(&self.api, &format!("{HOME}={},{NAME}={}", self.namespace, self.name)).await
     }
 }

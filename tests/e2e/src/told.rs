@@ -1,6 +1,6 @@
 //! What a run said and did, as assertions that show the log when they fail.
 
-use harness::{Call, Class, Exit, Outcome, call::writes_that_matter};
+use harness::{Call, Class, Exit, Outcome, call::writes_that_matter, run::Running};
 use serde_json::Value;
 
 /// Assertions on a run that has ended.
@@ -66,6 +66,22 @@ impl Told for Outcome {
 
     fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error} in:\n{}", self.stdout))
+    }
+}
+
+/// What a run says while it is alive.
+pub trait Telling {
+    /// Waits until it has said this.
+    fn until_it_says(&self, text: &str) -> impl Future<Output = ()>;
+}
+
+impl Telling for Running {
+    async fn until_it_says(&self, text: &str) {
+        standins::cluster::wait_until(&format!("it says {text:?}"), crate::world::SOON, async || {
+            Ok(self.stderr().contains(text))
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}; its log:\n{}", self.stderr()));
     }
 }
 

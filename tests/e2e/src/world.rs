@@ -18,16 +18,17 @@ use serde_json::{Value, json};
 use standins::{
     Behaviour, Controller, Family, Standins, cluster, crds, fixtures, install_crds,
     kinds::{
-        APPLICATION, CHANNEL, CRD, DEPLOYMENT, EVENT_ACTIVATION, GADGET, HTTP_SOURCE, KNATIVE_SERVICE, Kind,
-        LEGACY_SUBSCRIPTION, REPLICA_SET, STATEFUL_SET, STATION, WIDGET,
+        APPLICATION, CHANNEL, CRD, DEPLOYMENT, EVENT_ACTIVATION, EVENT_MESH, GADGET, HTTP_SOURCE,
+        KNATIVE_SERVICE, Kind, LEGACY_SUBSCRIPTION, REPLICA_SET, STATEFUL_SET, STATION, WIDGET,
     },
+    policies,
 };
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::kubelet::Kubelet;
+use crate::{kubelet::Kubelet, policy, rights};
 
 /// Ample for anything that happens by itself.
-pub const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// Namespace of the source controller: a Deployment that is available, made once on each API server.
 pub const SYSTEM: &str = "e2e-system";
@@ -37,8 +38,8 @@ pub const SOURCE_CONTROLLER: &str = "source-controller";
 /// The Station of the fixture family.
 pub const STATION_NAME: &str = "e2e";
 
-struct Server {
-    kubeconfig: PathBuf,
+pub(crate) struct Server {
+    pub(crate) kubeconfig: PathBuf,
     mesh: Mutex<()>,
     fixture: Mutex<()>,
 }
@@ -60,7 +61,7 @@ fn servers() -> &'static [Server] {
 }
 
 /// The first API server that no test of the family uses.
-async fn free_server(family: Family) -> (&'static Server, MutexGuard<'static, ()>) {
+pub(crate) async fn free_server(family: Family) -> (&'static Server, MutexGuard<'static, ()>) {
     let waits = servers().iter().map(|server| {
         let lane = if family == Family::EventMesh { &server.mesh } else { &server.fixture };
         Box::pin(async move { (server, lane.lock().await) })
@@ -157,7 +158,7 @@ impl World {
 
     // Each is one thing that tells the two families apart; a struct would only say it twice.
     #[allow(clippy::too_many_arguments)]
-    async fn new(
+    pub(crate) async fn new(
         kubeconfig: &Path,
         family: Family,
         behaviour: Behaviour,
@@ -181,6 +182,16 @@ impl World {
         for plural in ["secrets", "configmaps"] {
             swept.push(Area::within(Resource::core(plural), home).named("belay-"));
         }
+        // Steps look at all users' namespaces, and a CRD goes only with all its objects: what another test has left in
+        // another namespace is swept too.
+        let kinds = if family == Family::EventMesh { &EVENT_MESH[..] } else { &[WIDGET, GADGET, STATION] };
+        swept.extend(kinds.iter().map(|kind| Area::anywhere(resource(kind))));
+        if family == Family::EventMesh {
+            swept.push(Area::anywhere(Resource::new("autoscaling", "v2", "horizontalpodautoscalers")));
+            let_namespaces_go(&api).await;
+        }
+        policy::sweep(&api, place).await;
+        rights::sweep(&api, home).await;
         clear(&api, &swept, SOON).await.unwrap();
         // A test that failed may have left a CRD on its way out; without objects it goes.
         cluster::wait_until("no CRD is going", SOON, async || {
@@ -190,6 +201,9 @@ impl World {
         .await
         .unwrap();
         install_crds(&api.client(), family, crds::upstream(family).as_deref()).await.unwrap();
+        if family == Family::EventMesh {
+            policies::install(&api.client()).await.unwrap();
+        }
         let world = Self {
             standins: Standins::start(&api.client(), behaviour),
             api,
@@ -262,7 +276,7 @@ impl World {
             .env("BELAY_CONCURRENCY", "32")
             .env("BELAY_DEADLINE", "40")
             .env("BELAY_UNDO_RESERVE", "20")
-            .bound(Duration::from_secs(90))
+            .bound(Duration::from_secs(120))
     }
 
     /// Runs a command to its end.
@@ -286,9 +300,9 @@ impl World {
     }
 
     /// Creates Applications.
-    pub async fn applications(&self, names: &[&str]) {
+    pub async fn applications(&self, names: &[impl AsRef<str>]) {
         for name in names {
-            self.create(&fixtures::application(name)).await;
+            self.create(&fixtures::application(name.as_ref())).await;
         }
     }
 
@@ -444,14 +458,34 @@ pub fn leases() -> Resource {
     Resource::new("coordination.k8s.io", "v1", "leases")
 }
 
-/// The source controller's Deployment; it becomes available once and stays so, since nobody minds its pod.
+/// A test that failed may have left a namespace on its way out, held by a ConfigMap: it is let go, and gone when this
+/// returns.
+async fn let_namespaces_go(api: &Api) {
+    let namespaces = Resource::core("namespaces");
+    let going = async || {
+        let mut all = api.list(&namespaces, None, None).await?;
+        all.retain(|namespace| namespace["metadata"].get("deletionTimestamp").is_some());
+        let name = |namespace: &Value| namespace["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        anyhow::Ok(all.iter().map(name).filter(|name| name.starts_with("e2e-")).collect::<Vec<_>>())
+    };
+    for name in going().await.unwrap() {
+        clear(api, &[Area::within(Resource::core("configmaps"), &name)], SOON).await.unwrap();
+    }
+    cluster::wait_until("no namespace is going", SOON, async || Ok(going().await?.is_empty())).await.unwrap();
+}
+
+/// The source controller's Deployment; it becomes available once and stays so, since nobody minds its pod. A test that
+/// failed may have scaled it down.
 async fn source_controller(api: &Api) {
     let deployments = resource(&DEPLOYMENT);
     let manifest = fixtures::deployment(SOURCE_CONTROLLER, SYSTEM, 1, fixtures::IMAGE);
     api.ensure(&deployments, &manifest).await.unwrap();
+    let one = json!({"spec": {"replicas": 1}});
+    api.merge(&deployments, Some(SYSTEM), SOURCE_CONTROLLER, None, &one).await.unwrap();
     let available = async || {
         let live = api.get(&deployments, Some(SYSTEM), SOURCE_CONTROLLER).await?.unwrap_or_default();
-        Ok(live["status"]["availableReplicas"] == 1)
+        let is_seen = live["status"]["observedGeneration"] == live["metadata"]["generation"];
+        Ok(is_seen && live["status"]["availableReplicas"] == 1)
     };
     if available().await.unwrap_or(false) {
         return;

@@ -3,18 +3,19 @@
 //!
 //! 5,000 Applications (`BENCH_OBJECTS`) on the API server of `BELAY_TEST_KUBECONFIG`, with stand-ins that answer at once,
 //! and `create-missing-sources` of `BELAY_RELEASE_BIN` (else of `BELAY_BIN`, else the one beside this program). Nothing
-//! here passes or fails by the clock.
+//! here passes or fails by the clock; but the step may not use more memory than its pod requests.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::{
     future::Future,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
 use e2e::{
     World,
+    alone::{run_alone, within_memory},
     world::{program, resource},
 };
 use futures::{StreamExt as _, stream};
@@ -44,25 +45,34 @@ async fn main() {
     let world = World::mesh(Behaviour { instant: true, ..Behaviour::default() }).await;
     world.api.ensure_namespace(ASIDE).await.unwrap();
     println!("{objects} Applications, {CONCURRENCY} calls in flight, {}", binary.display());
+    println!("creating the Applications");
     let applications = names(objects).map(|name| fixtures::application(&name)).collect();
     create_all(&world.api, &APPLICATION, applications).await;
 
+    println!("a bare client creates the sources: where nobody answers, then where the stand-ins do");
     let raw_before = raw(&world, objects).await;
     let answered = raw_answered(&world, objects).await;
     sweep(&world).await;
+    println!("the step does");
     let step = world.sources(&["--deadline", "900", "--ready-within", "900"]);
     let (step_took, rss) = run_alone(&binary, &step, &world.kubeconfig).await;
     assert_eq!(world.names(&HTTP_SOURCE).await.len(), objects as usize);
     sweep(&world).await;
+    println!("the bare client once more");
     let raw_after = raw(&world, objects).await;
 
+    println!("the step with its calls counted, and a second time with nothing to do");
     let step = StepCommand { program: binary, ..step }.bound(Duration::from_secs(900));
     let counting = world.run(&step).await;
     assert_eq!(counting.exit, Exit::Code(0), "{}", counting.tail(20));
     let second = world.run(&step).await;
+    println!("a client with client-go's limits");
     let limited = limited(&world.api).await;
-    sweep(&world).await;
-    delete_all(&world.api, &APPLICATION, None).await;
+    println!("the step is undone");
+    let restore = world.operate("restore", &["--step", "create-missing-sources", "--deadline", "900"]);
+    let (undo_took, undo_rss) = run_alone(&step.program, &restore, &world.kubeconfig).await;
+    let left = world.api.list(&resource(&HTTP_SOURCE), Some(world.place), None).await.unwrap();
+    assert!(left.iter().all(|source| source["metadata"]["deletionTimestamp"].is_string()));
 
     let rate = |took: Duration| f64::from(objects) / took.as_secs_f64();
     let raw = f64::midpoint(rate(raw_before), rate(raw_after));
@@ -79,6 +89,14 @@ async fn main() {
     // Per object the step writes one, and the stand-ins write the Channel, its status and the source's.
     println!("share in writes, stand-ins' included {:4.1} %", 100.0 * 4.0 * step_rate / raw);
     println!("peak memory          {:8.1} MB", f64::from(rss) / 1024.0);
+    println!(
+        "undone by restore    {:8.0} objects/s  ({:.1} s in all, at most {:.1} MB; the garbage collector has still {} to \
+         take away)",
+        rate(undo_took),
+        undo_took.as_secs_f64(),
+        f64::from(undo_rss) / 1024.0,
+        left.len()
+    );
     println!("watch requests       {:8}    ({})", watches(&counting).len(), watches(&counting).join(", "));
     println!(
         "LIST pages           {:8}    (at most {} objects each)",
@@ -98,6 +116,8 @@ async fn main() {
         whole.as_secs_f64(),
         whole.as_secs_f64() / step_took.as_secs_f64()
     );
+    within_memory("create-missing-sources", rss);
+    within_memory("restore", undo_rss);
 }
 
 fn names(objects: u32) -> impl Iterator<Item = String> {
@@ -168,37 +188,6 @@ async fn raw_answered(world: &World, objects: u32) -> Duration {
         .unwrap();
     })
     .await
-}
-
-/// Runs the step without a proxy in between; its time, and its peak memory in KiB.
-async fn run_alone(binary: &Path, step: &StepCommand, kubeconfig: &Path) -> (Duration, u32) {
-    let log = tempfile::tempfile().unwrap();
-    let begun = Instant::now();
-    let mut child = tokio::process::Command::new(binary)
-        .args(&step.args)
-        .env_clear()
-        .envs(&step.env)
-        .env("BELAY_KUBECONFIG", kubeconfig)
-        .stderr(log)
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let status = format!("/proc/{}/status", child.id().unwrap());
-    let mut peak = 0;
-    loop {
-        tokio::select! {
-            ended = child.wait() => {
-                assert!(ended.unwrap().success(), "the step failed");
-                return (begun.elapsed(), peak);
-            }
-            () = tokio::time::sleep(Duration::from_millis(25)) => {
-                let text = std::fs::read_to_string(&status).unwrap_or_default();
-                let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-                let now = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-                peak = now.unwrap_or(0).max(peak);
-            }
-        }
-    }
 }
 
 fn watches(outcome: &Outcome) -> Vec<&str> {

@@ -5,7 +5,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use belay_runtime::{
-    Chain, Common, Failure, Kind, Meta, Move, Needs, ObjectRef, Plan, Reader, Rule, Step, kinds, step_main,
+    Chain, Common, Failure, Kind, Meta, Move, Needs, ObjectRef, Plan, Reader, Registered, Rule, Step, kinds,
 };
 use serde_json::json;
 
@@ -36,6 +36,7 @@ impl Step for Noted {
         deadline: Duration::from_secs(60),
         undo_reserve: Duration::from_secs(30),
         keeps_done_record: true,
+        read_only: false,
     };
     type Args = Args;
     type Snapshot = Snapshot;
@@ -44,12 +45,12 @@ impl Step for Noted {
         let workshop = Some(args.workshop.as_str());
         Needs {
             sources: vec![WIDGET, GADGET],
-            targets: Vec::new(),
             optional: vec![STATION],
             rules: vec![
                 Rule::on(&WIDGET, workshop, &["list"]),
                 Rule::on(&kinds::CONFIG_MAP, workshop, &["get", "list", "watch", "create", "delete"]),
             ],
+            ..Needs::default()
         }
     }
 
@@ -68,7 +69,7 @@ impl Step for Noted {
             let note = note_of(widget);
             let mut body = note.manifest();
             body["data"] = json!({"about": widget.name});
-            Chain::new(widget.clone(), vec![Move::create(note, body, &["data.about"])])
+            Chain::new(widget.clone(), vec![Move::create(note, &body, &["data.about"])])
         };
         Plan { phases: vec![snapshot.widgets.iter().map(chain).collect()], ..Plan::default() }
     }
@@ -79,5 +80,11 @@ fn note_of(widget: &ObjectRef) -> ObjectRef {
 }
 
 fn main() -> ExitCode {
-    step_main::<Noted>()
+    let mut words: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    let step = Registered::of::<Noted>();
+    if words.get(1).is_some_and(|word| word == "restore") {
+        return operate::main(words, &[step]);
+    }
+    words[0] = step.meta.name.into();
+    step.main(words)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use e2e::{Told, World};
+use e2e::{Told, World, told::Telling};
 use standins::{Behaviour, Family, crds, install_crds, kinds::HTTP_SOURCE};
 
 #[tokio::test]
@@ -10,8 +10,11 @@ async fn a_crd_that_appears_while_the_step_waits_is_picked_up() {
     let world = World::mesh(Behaviour::default()).await;
     world.applications(&["commerce"]).await;
     world.remove_crd("httpsources.sources.kyma-project.io").await;
-    let run = world.start(&world.sources(&["--deadline", "60"]), vec![]).await;
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    let run =
+        world.start(&world.sources(&["--deadline", "120"]).bound(Duration::from_secs(180)), vec![]).await;
+    run.until_it_says("waiting for httpsources").await;
+    // As long as a dependency may well take.
+    tokio::time::sleep(Duration::from_secs(20)).await;
     let from = crds::upstream(Family::EventMesh);
     install_crds(&world.api.client(), Family::EventMesh, from.as_deref()).await.unwrap();
     run.wait().await.unwrap().exits(0).says("waiting for httpsources").says("1 created");

@@ -1,7 +1,7 @@
 //! Steps that cannot see in the cluster that they already ran write it down.
 
 use e2e::{Told, World};
-use harness::{At, Exit, Fault, Resource};
+use harness::{At, Exit, Fault, Resource, StepCommand};
 use standins::{Behaviour, fixtures};
 
 const NOTED: &str = env!("CARGO_BIN_EXE_noted-step");
@@ -32,6 +32,17 @@ async fn what_a_run_did_before_it_died_is_on_record_when_the_next_one_has_finish
     for note in ["anvil-note", "bench-note"] {
         world.api.delete(&Resource::core("configmaps"), Some(world.place), note).await.unwrap();
     }
+    world.run(&step).await.exits(0).says("nothing to do").changes_nothing();
+}
+
+#[tokio::test]
+async fn what_was_restored_is_off_the_record_and_can_be_done_again() {
+    let world = World::fixture(Behaviour::default()).await;
+    let step = world.other_step(NOTED, &[]);
+    world.run(&step).await.exits(0).says("3 created");
+    let restore = StepCommand { program: NOTED.into(), ..world.operate("restore", &["--step", "noted"]) };
+    world.run(&restore).await.exits(0).says("3 changes were taken back");
+    assert_eq!(world.run(&step).await.exits(0).moves().len(), 3);
     world.run(&step).await.exits(0).says("nothing to do").changes_nothing();
 }
 

@@ -39,6 +39,14 @@ fn bad_usage_ends_with_2_and_a_sentence() {
         (&[], "say what to do"),
         (&["restore"], "--step <NAME>"),
         (&["status", "-o", "yaml"], "[possible values: table, json]"),
+        (&["status", "--family", "nonsense"], "there is no family 'nonsense': the families are event-mesh"),
+        (
+            &["report", "no-such-step"],
+            "there is no step 'no-such-step': the steps are create-missing-sources",
+        ),
+        (&["restore", "--step", "no-such-step"], "there is no step 'no-such-step'"),
+        (&["accept", "--step", "no-such-step"], "there is no step 'no-such-step'"),
+        (&["unlock", "--family", "nonsense"], "there is no family 'nonsense'"),
     ] {
         let output = belay().args(words).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{words:?}: {}", text(&output));
@@ -85,21 +93,43 @@ fn every_step_is_listed_and_runs_under_its_own_name_too() {
             assert!(output.status.success() && text(&output).starts_with(step), "{}", text(&output));
         }
     }
-    assert_eq!(text(&listed).lines().count(), 2);
+    let lines: Vec<String> =
+        text(&listed).lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(
+        lines,
+        [
+            "create-missing-sources event-mesh Creates an HTTPSource for each Application that has none, and waits until it is Ready",
+            "recreate-service-instances event-mesh Recreates ServiceInstances so that each namespace is linked to the mesh",
+            "recreate-triggers event-mesh Creates a Trigger for each Subscription of the old event bus, and waits until it is Ready",
+            "verify-event-services event-mesh Checks that every Application's event-service was updated and works",
+            "retire-subscriptions event-mesh Deletes the Subscriptions of the old event bus, each of which has a Trigger that is Ready",
+            "scale-down-legacy event-mesh Scales the workloads of the old event bus to zero and waits until their pods are gone",
+            "purge-legacy event-mesh Removes what the old event bus left behind, its CRD last",
+        ]
+    );
 }
 
 #[test]
-fn an_api_server_that_never_answers_is_a_refusal() {
+fn an_api_server_that_never_answers_is_a_refusal_and_not_an_empty_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     let nobody = r#"{"clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}], "users": [],
         "contexts": [{"name": "a", "context": {"cluster": "a"}}], "current-context": "a"}"#;
     std::fs::write(&kubeconfig, nobody).unwrap();
-    let output = belay()
-        .args(["create-missing-sources", "--deadline", "3"])
-        .env("KUBECONFIG", &kubeconfig)
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
-    assert!(text(&output).contains("nothing was written"), "{}", text(&output));
+    for (words, says) in [
+        (&["create-missing-sources", "--deadline", "3"][..], "nothing was written"),
+        (&["status"], "this cluster could not be looked at"),
+        (&["status", "--home", "anywhere"], "this cluster could not be looked at"),
+    ] {
+        // What somebody set counts more than the pod in which it happens to run.
+        let output = belay()
+            .args(words)
+            .env("KUBECONFIG", &kubeconfig)
+            .env("KUBERNETES_SERVICE_HOST", "192.0.2.1")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+        assert!(text(&output).contains(says), "{}", text(&output));
+        assert!(text(&output).contains("refused"), "{}", text(&output));
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use e2e::{Told, World, told::is_move};
-use harness::{At, Exit, Fault, Resource};
+use harness::{At, Call, Class, Exit, Fault, Resource, Scope};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use standins::{Behaviour, kinds::HTTP_SOURCE};
@@ -112,4 +112,40 @@ async fn only_the_last_few_journals_are_kept() {
     let journals = world.journals(STEP).await;
     assert_eq!(journals.len(), 4);
     assert!(journals.iter().all(|journal| journal["status"] == "done"));
+}
+
+/// "Nothing was written" is true of this run, and half of the truth: a refusal would end the Job half-way.
+#[tokio::test]
+async fn a_call_that_fails_before_the_journal_is_read_is_a_refusal_only_where_no_journal_is_open() {
+    let review = |call: &Call| call.path.contains("selfsubjectaccessreviews");
+    let broken =
+        || Fault::FailForGood { at: At::first(review), status: 422, scope: Scope::Target, until: None };
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce", "logistics"]).await;
+    world.run_with(&world.sources(&[]), vec![broken()]).await.exits(3).says("nothing was written");
+    drop(world);
+    let world = after_a_death().await;
+    let run = world.run_with(&world.sources(&[]), vec![broken()]).await;
+    run.exits(1)
+        .says("an earlier attempt left its journal open, and it could not be taken up")
+        .changes_nothing();
+    world.run(&world.sources(&[])).await.exits(0).says("resuming");
+}
+
+#[tokio::test]
+async fn a_run_that_could_not_close_its_journal_is_no_death() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    let closes = |call: &Call| {
+        call.class == Class::Journal
+            && call.verb == harness::Verb::Update
+            && call.name.as_deref() == Some("belay-create-missing-sources")
+    };
+    let broken = Fault::FailForGood { at: At::first(closes), status: 422, scope: Scope::Body, until: None };
+    let run = world.run_with(&world.sources(&[]), vec![broken]).await;
+    run.exits(1).says("all is done, but the journal could not be closed");
+    assert_eq!(world.journals(STEP).await[0]["handedOn"], true);
+    world.run(&world.sources(&[])).await.exits(0);
+    let journal = &world.journals(STEP).await[0];
+    assert_eq!((&journal["status"], &journal["deaths"]), (&json!("done"), &json!(0)));
 }

@@ -5,11 +5,14 @@ use std::time::Duration;
 use e2e::{
     Told, World,
     kubelet::set_phase,
-    told::is_move,
+    told::{Telling as _, is_move},
     world::{SOON, SYSTEM, leases},
 };
 use futures::future::join_all;
-use harness::{At, Class, Exit, Fault, LeaseUse, Outcome, Verb};
+use harness::{
+    At, Class, Exit, Fault, LeaseUse, Outcome, Resource, Verb,
+    state::{Area, clear},
+};
 use serde_json::json;
 use standins::{Behaviour, Family};
 
@@ -43,14 +46,17 @@ fn taking(outcome: &Outcome) -> (Duration, usize, Option<Duration>) {
 
 #[tokio::test]
 async fn while_one_run_works_another_waits_or_leaves() {
-    let world = World::mesh(Behaviour { delay: Duration::from_secs(3), ..Behaviour::default() }).await;
+    let world = World::mesh(Behaviour { paused: true, ..Behaviour::default() }).await;
     world.applications(&["commerce", "logistics"]).await;
-    let works = world.start(&world.sources(&[]), vec![]).await;
+    // Time enough for the other two, however slow the machine is.
+    let works = world.start(&world.sources(&["--deadline", "100"]), vec![]).await;
     works.proxy.when(is_move, SOON).await.unwrap();
-    let (waits, leaves) = (world.sources(&[]), world.sources(&["--deadline", "4"]));
-    let (waits, leaves) = tokio::join!(world.run(&waits), world.run(&leaves));
+    let waits = world.start(&world.sources(&["--deadline", "100"]), vec![]).await;
+    waits.until_it_says("waiting for the lock").await;
+    let leaves = world.run(&world.sources(&["--deadline", "4"])).await;
     leaves.exits(75).says("not now: process/").says("holds the lock").changes_nothing();
-    waits.exits(0).says("waiting for the lock").says("nothing to do").changes_nothing();
+    world.standins.change(|behaviour| behaviour.paused = false);
+    waits.wait().await.unwrap().exits(0).says("nothing to do").changes_nothing();
     assert_eq!(works.wait().await.unwrap().exits(0).moves().len(), 2);
 }
 
@@ -156,4 +162,31 @@ async fn a_second_home_for_one_family_is_refused() {
     elsewhere.exits(3).says("already has its home in namespace e2e-home").changes_nothing();
     let own = elsewhere.calls.iter().find(|call| call.is_write() && matches!(call.class, Class::Lease(_)));
     assert!(own.is_none(), "a refused home gets no Lease");
+    let report = "belay-report-create-missing-sources";
+    let left = world.api.get(&harness::Resource::core("configmaps"), Some(SYSTEM), report).await.unwrap();
+    assert!(left.is_none(), "and no report: it would be taken for a home");
+}
+
+/// Both look for another home before either has made its own.
+#[tokio::test]
+async fn of_two_first_runs_with_two_homes_one_goes_on() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    let late = || Fault::Delay {
+        at: Some(At::first(|call| call.class == Class::Lease(LeaseUse::Hold))),
+        by: Duration::from_secs(3),
+    };
+    let (here, there) = (world.sources(&[]), world.sources(&["--home", SYSTEM]));
+    let (here, there) =
+        tokio::join!(world.run_with(&here, vec![late()]), world.run_with(&there, vec![late()]));
+    let homes = world.api.list(&leases(), None, Some("belay.dev/family=event-mesh")).await.unwrap();
+    for plural in ["secrets", "configmaps"] {
+        let left = Area::within(Resource::core(plural), SYSTEM).named("belay-");
+        clear(&world.api, &[left], SOON).await.unwrap();
+    }
+    // On a slow machine either may have come so late that the other was at work already.
+    let (goes_on, gives_way) = if there.exit == Exit::Code(0) { (there, here) } else { (here, there) };
+    goes_on.exits(0).says("1 created");
+    gives_way.exits(3).says("already has its home in namespace").changes_nothing();
+    assert_eq!(homes.len(), 1, "{homes:?}");
 }

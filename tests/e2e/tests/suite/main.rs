@@ -10,17 +10,23 @@
 mod dependencies;
 mod done_record;
 mod dry_run;
+mod event_services;
 mod flags;
 mod journals;
 mod locking;
+mod many;
 mod operating;
+mod purge;
 mod refusals;
 mod reports;
+mod retire;
 mod scale_down;
 mod second_run;
+mod service_instances;
 mod signals;
 mod sources;
 mod time;
+mod triggers;
 mod undo;
 mod weather;
 

@@ -5,14 +5,21 @@ use std::time::Duration;
 use e2e::{
     Told, World, policy,
     rights::Account,
+    scene::{ONE, SUBSCRIPTION_CONTROLLER, TWO},
     told::is_move,
     world::{SOON, STATION_NAME, SYSTEM, resource},
 };
+use futures::future::join_all;
 use harness::{At, Fault, Outcome, Resource};
 use serde_json::{Value, json};
 use standins::{
-    Behaviour, Family, crds,
-    kinds::{DEPLOYMENT, GADGET, HTTP_SOURCE, STATION},
+    Behaviour, Family, crds, fixtures, install_crds,
+    kinds::{
+        APPLICATION, BROKER, CHANNEL, DEPLOYMENT, EVENT_ACTIVATION, GADGET, HTTP_SOURCE, KNATIVE_SERVICE,
+        KNATIVE_SUBSCRIPTION, SERVICE_BINDING, SERVICE_CLASS, SERVICE_INSTANCE, SERVICE_PLAN, STATION,
+        TRIGGER,
+    },
+    landscape::{Mesh, Scene},
 };
 
 /// A step with two source APIs.
@@ -63,6 +70,92 @@ async fn every_missing_target_api_is_named() {
     run.says("the API channels.messaging.knative.dev is not served by this cluster");
 }
 
+/// For every API without which a step would stop half-way: the step names it and touches nothing.
+#[tokio::test]
+async fn bug_2_3_every_missing_api_of_every_step_is_refused() {
+    let world = World::scene(&Scene::new(&[]).on_mesh(ONE, Mesh::Not), Behaviour::default()).await;
+    // Without one of these two steps have nothing to migrate, whatever is missing.
+    world
+        .create(&fixtures::legacy_subscription("orders", ONE, "commerce", "order.created", "http://a.b/"))
+        .await;
+    let (sources, instances, triggers, verify, retire) = (
+        "create-missing-sources",
+        "recreate-service-instances",
+        "recreate-triggers",
+        "verify-event-services",
+        "retire-subscriptions",
+    );
+    for (kind, steps) in [
+        (HTTP_SOURCE, &[sources, instances, verify, retire][..]),
+        (CHANNEL, &[sources, instances]),
+        (KNATIVE_SERVICE, &[sources]),
+        (KNATIVE_SUBSCRIPTION, &[instances]),
+        (BROKER, &[instances, triggers]),
+        (TRIGGER, &[triggers, retire]),
+        (APPLICATION, &[instances, retire]),
+        (EVENT_ACTIVATION, &[instances]),
+        (SERVICE_INSTANCE, &[instances]),
+        (SERVICE_CLASS, &[instances]),
+        (SERVICE_PLAN, &[instances]),
+        (SERVICE_BINDING, &[instances]),
+    ] {
+        let api = resource(&kind).to_string();
+        world.remove_crd(&api).await;
+        let commands: Vec<_> = steps.iter().map(|step| world.mesh_step(step, &["--deadline", "3"])).collect();
+        for run in join_all(commands.iter().map(|command| world.run(command))).await {
+            run.exits(3).changes_nothing();
+            run.says(&format!("the API {api} is not served by this cluster"));
+        }
+        let from = crds::upstream(Family::EventMesh);
+        install_crds(&world.api.client(), Family::EventMesh, from.as_deref()).await.unwrap();
+    }
+}
+
+/// Takes a verb on a resource out of the rights that a step prints.
+fn without(rules: &mut Value, verb: &str, resource: &str) {
+    let mut taken = 0;
+    let mut take_from = |list: &mut Value| {
+        let list = list.as_array_mut().unwrap();
+        for rule in list.iter_mut().filter(|rule| rule["resources"] == json!([resource])) {
+            let verbs = rule["verbs"].as_array_mut().unwrap();
+            taken += verbs.iter().filter(|one| *one == verb).count();
+            verbs.retain(|one| one != verb);
+        }
+        // The server takes no rule without verbs.
+        list.retain(|rule| rule["verbs"] != json!([]));
+    };
+    take_from(&mut rules["clusterRules"]);
+    rules["namespaced"].as_object_mut().unwrap().values_mut().for_each(take_from);
+    assert!(taken > 0, "no rule lets the step {verb} {resource}");
+}
+
+#[tokio::test]
+async fn a_missing_verb_of_every_step_is_refused_before_the_first_write() {
+    let scene = Scene::small(ONE, TWO).with_workloads();
+    let world = World::scene(&scene, Behaviour::default()).await;
+    let workload = format!("Deployment/kyma-system/{SUBSCRIPTION_CONTROLLER}");
+    let before = world.state().await;
+    for (step, flags, verb, of) in [
+        ("create-missing-sources", &[][..], "delete", "httpsources"),
+        ("recreate-service-instances", &[], "create", "serviceinstances"),
+        ("recreate-triggers", &[], "create", "triggers"),
+        ("verify-event-services", &[], "list", "deployments"),
+        ("retire-subscriptions", &[], "create", "subscriptions"),
+        ("scale-down-legacy", &["--workload", workload.as_str()], "patch", "deployments/scale"),
+        ("purge-legacy", &[], "delete", "customresourcedefinitions"),
+    ] {
+        let command = world.mesh_step(step, flags);
+        let mut rules = world.run(&command.clone().args(["--print-rbac"])).await.json();
+        without(&mut rules, verb, of);
+        let account = Account::new(&world.api, world.home, "too-little", rules).await.unwrap();
+        let upstream = account.upstream(&world.kubeconfig).await.unwrap();
+        let run = command.run(&upstream, vec![]).await.unwrap();
+        account.revoke().await.unwrap();
+        run.exits(3).says(&format!("may not {verb} {of}")).changes_nothing();
+    }
+    assert!(before.diff(&world.state().await).is_empty());
+}
+
 #[tokio::test]
 async fn a_version_that_is_not_served_is_told_with_those_that_are() {
     let world = World::mesh(Behaviour::default()).await;
@@ -99,6 +192,24 @@ async fn every_verb_that_is_forbidden_is_named_in_one_message() {
     assert_eq!(refusals(&run).len(), 3, "{}", run.stderr);
     for verb in ["create httpsources", "delete httpsources", "list applications"] {
         assert!(run.verdict().contains(&format!("may not {verb}")), "{}", run.verdict());
+    }
+}
+
+/// Whoever cures one cause shall not have to run it again to learn of the next.
+#[tokio::test]
+async fn missing_apis_and_missing_rights_are_told_together() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    world.remove_crd("channels.messaging.knative.dev").await;
+    let mut rules = world.run(&world.sources(&["--print-rbac"])).await.json();
+    rules["clusterRules"].as_array_mut().unwrap().retain(|rule| rule["resources"] != json!(["applications"]));
+    let account = Account::new(&world.api, world.home, "too-little", rules).await.unwrap();
+    let upstream = account.upstream(&world.kubeconfig).await.unwrap();
+    let run = world.sources(&[]).run(&upstream, vec![]).await.unwrap();
+    run.exits(3).changes_nothing();
+    assert_eq!(refusals(&run).len(), 2, "{}", run.stderr);
+    for reason in ["the API channels.messaging.knative.dev is not served", "may not list applications"] {
+        assert!(run.verdict().contains(reason), "{}", run.verdict());
     }
 }
 
@@ -153,7 +264,7 @@ async fn what_the_step_itself_refuses_is_told_all_at_once() {
     let world = World::mesh(Behaviour::default()).await;
     world.applications(&["good", "with.dot", "1digit"]).await;
     let long: Vec<String> = (0..12).map(|number| format!("{number}-{}", "x".repeat(60))).collect();
-    world.applications(&long.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    world.applications(&long).await;
     let run = world.run(&world.sources(&["--source-controller", &format!("{SYSTEM}/nobody")])).await;
     run.exits(3).changes_nothing();
     assert_eq!(refusals(&run).len(), 15, "{}", run.stderr);
@@ -197,7 +308,7 @@ async fn an_object_that_could_not_be_created_again_is_not_deleted() {
 async fn an_object_in_the_way_skips_its_chain_and_the_others_go_on() {
     let world = World::mesh(Behaviour::default()).await;
     world.applications(&["commerce", "logistics", "loyalty"]).await;
-    let late = Fault::Delay { at: Some(At::first(crate::creates("logistics"))), by: Duration::from_secs(2) };
+    let late = Fault::Delay { at: Some(At::first(crate::creates("logistics"))), by: Duration::from_secs(5) };
     let run = world.start(&world.sources(&[]), vec![late]).await;
     run.proxy.when(crate::creates("loyalty"), SOON).await.unwrap();
     let mut other = standins::fixtures::http_source("logistics", world.place);

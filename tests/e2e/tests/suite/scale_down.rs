@@ -1,16 +1,24 @@
 //! What `scale-down-legacy` does to workloads, and what it does not.
 
+use std::time::Duration;
+
 use e2e::{
     Told, World,
     kubelet::set_phase,
+    scene::{ONE, PROMPT, SUBSCRIPTION_CONTROLLER, SYSTEM},
+    told::{Telling as _, is_move},
     world::{SOON, resource},
 };
-use harness::Resource;
+use harness::{At, Call, Fault, Resource};
+use http::Method;
 use serde_json::{Value, json};
 use standins::{
     Behaviour, cluster, crds, fixtures,
-    kinds::{CRD, DEPLOYMENT, LEGACY_SUBSCRIPTION, REPLICA_SET, STATEFUL_SET},
+    kinds::{CRD, DEPLOYMENT, EVENT_ACTIVATION, LEGACY_SUBSCRIPTION, REPLICA_SET, STATEFUL_SET},
+    landscape::Scene,
 };
+
+const ACTIVATION_FINALIZER: &str = "eventactivation.finalizers.kyma-project.io";
 
 async fn replicas(world: &World, kind: &standins::kinds::Kind, name: &str) -> Value {
     world.get(kind, name).await.unwrap()["spec"]["replicas"].clone()
@@ -153,7 +161,7 @@ async fn a_pod_that_stays_until_the_deadline_puts_the_replicas_back() {
     world.lasting_pod("publisher", "stuck").await;
     let before = world.state().await;
     let run = world
-        .run(&world.scale_down(&["Deployment/publisher", "StatefulSet/store"], &["--deadline", "6"]))
+        .run(&world.scale_down(&["Deployment/publisher", "StatefulSet/store"], &["--deadline", "12"]))
         .await;
     run.exits(4)
         .says("Pod/e2e-integration/stuck still exist")
@@ -188,7 +196,6 @@ async fn an_autoscaler_pauses_by_itself_and_is_left_alone() {
     world.run(&world.operate("restore", &["--step", "scale-down-legacy"])).await.exits(0);
     assert_eq!(replicas(&world, &DEPLOYMENT, "publisher").await, 2);
     assert_eq!(read().await["spec"], made["spec"]);
-    world.api.delete(&autoscalers, Some(world.place), "publisher").await.unwrap();
 }
 
 #[tokio::test]
@@ -199,4 +206,158 @@ async fn a_workload_that_a_gitops_tool_keeps_is_scaled_down_and_that_is_told() {
     world.patch(&DEPLOYMENT, "publisher", &kept).await;
     let run = world.run(&world.scale_down(&["Deployment/publisher"], &[])).await;
     run.exits(0).says("1 scaled").says("publisher: Argo CD manages it and may set its replicas again");
+}
+
+/// The old bus with one activation, and how the chart scales it down.
+async fn bus() -> (World, harness::StepCommand, String) {
+    let behaviour = Behaviour { finalizer_delay: PROMPT, ..Behaviour::default() };
+    let scene = Scene::new(&["commerce"]).instance(ONE, "commerce").with_workloads();
+    let world = World::scene(&scene, behaviour).await;
+    let blockers = "subscriptions.eventing.kyma-project.io:spec.source_id";
+    let release = format!("eventactivations.applicationconnector.kyma-project.io={ACTIVATION_FINALIZER}");
+    let workloads = ["event-bus-event-publish-service", SUBSCRIPTION_CONTROLLER];
+    let workloads = workloads.map(|name| format!("Deployment/{SYSTEM}/{name}")).join(",");
+    let step = world
+        .mesh_step("scale-down-legacy", &["--refuse-while", blockers, "--release-finalizer", &release])
+        .env("BELAY_WORKLOADS", workloads);
+    (world, step, fixtures::service_id("commerce"))
+}
+
+async fn finalizers(world: &World, activation: &str) -> Value {
+    world.at(&EVENT_ACTIVATION, ONE, activation).await.unwrap()["metadata"]["finalizers"].clone()
+}
+
+#[tokio::test]
+async fn finalizers_that_nobody_serves_any_more_are_released_and_come_back_with_their_controller() {
+    let (world, step, activation) = bus().await;
+    assert_eq!(finalizers(&world, &activation).await, json!([ACTIVATION_FINALIZER]));
+    let run = world.run_with_its_rights(&step).await;
+    run.exits(0).says("2 scaled").says(&format!("patched EventActivation/{ONE}/{activation}"));
+    assert_eq!(finalizers(&world, &activation).await, Value::Null);
+    world.run(&step).await.exits(0).says("nothing to do").changes_nothing();
+    world.run(&world.operate("restore", &["--step", "scale-down-legacy"])).await.exits(0);
+    cluster::wait_until("the controller holds the activation again", SOON, async || {
+        Ok(finalizers(&world, &activation).await == json!([ACTIVATION_FINALIZER]))
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn an_activation_that_is_being_deleted_must_be_finished_first() {
+    let (world, step, activation) = bus().await;
+    world.standins.change(|behaviour| behaviour.hold_finalizer.push(format!("EventActivation:{ONE}/*")));
+    world.api.delete(&resource(&EVENT_ACTIVATION), Some(ONE), &activation).await.unwrap();
+    let run = world.run(&step).await;
+    run.exits(3)
+        .says(&format!(
+            "EventActivation/{ONE}/{activation} are being deleted, and only these workloads can finish that"
+        ))
+        .changes_nothing();
+}
+
+#[tokio::test]
+async fn bug_5_4_a_leftover_with_a_dead_finalizer_is_released() {
+    let (world, step, activation) = bus().await;
+    world.scale_bus(0).await;
+    let publisher = json!({"spec": {"replicas": 0}});
+    world.change(&DEPLOYMENT, SYSTEM, "event-bus-event-publish-service", &publisher).await;
+    cluster::wait_until("the bus is down", SOON, async || {
+        let pods = world.api.list(&Resource::core("pods"), Some(SYSTEM), None).await?;
+        Ok(!pods.iter().any(|pod| pod["metadata"]["labels"]["app"].to_string().contains("event-bus")))
+    })
+    .await
+    .unwrap();
+    world.api.delete(&resource(&EVENT_ACTIVATION), Some(ONE), &activation).await.unwrap();
+    assert!(world.at(&EVENT_ACTIVATION, ONE, &activation).await.is_some());
+    let run = world.run_with_its_rights(&step).await;
+    run.exits(0).says("released");
+    assert!(world.at(&EVENT_ACTIVATION, ONE, &activation).await.is_none());
+    world.run(&step).await.exits(0).changes_nothing();
+}
+
+#[tokio::test]
+async fn a_finalizer_that_somebody_adds_meanwhile_stays() {
+    let (world, step, activation) = bus().await;
+    let patches = |call: &Call| is_move(call) && call.target.resource == "eventactivations";
+    let late = Fault::Delay { at: Some(At::first(patches)), by: Duration::from_secs(4) };
+    let run = world.start(&step, vec![late]).await;
+    run.until_it_says(&format!("scaled Deployment/{SYSTEM}/{SUBSCRIPTION_CONTROLLER}")).await;
+    let both = json!({"metadata": {"finalizers": [ACTIVATION_FINALIZER, "e2e.belay.dev/added"]}});
+    world.change(&EVENT_ACTIVATION, ONE, &activation, &both).await;
+    run.wait().await.unwrap().exits(0).says("1 patched");
+    let left = finalizers(&world, &activation).await;
+    world.change(&EVENT_ACTIVATION, ONE, &activation, &json!({"metadata": {"finalizers": null}})).await;
+    assert_eq!(left, json!(["e2e.belay.dev/added"]));
+}
+
+#[tokio::test]
+async fn while_pods_run_of_a_workload_that_is_being_deleted_no_finalizer_is_released() {
+    let (world, step, activation) = bus().await;
+    // Held, so that its controller does nothing to it any more: its pods stay.
+    let held = json!({"metadata": {"finalizers": ["e2e.belay.dev/stay"]}});
+    world.change(&DEPLOYMENT, SYSTEM, SUBSCRIPTION_CONTROLLER, &held).await;
+    world.api.delete(&resource(&DEPLOYMENT), Some(SYSTEM), SUBSCRIPTION_CONTROLLER).await.unwrap();
+    let run = world.run(&step.args(["--deadline", "12"])).await;
+    run.exits(4)
+        .says(&format!(
+            "Deployment/{SYSTEM}/{SUBSCRIPTION_CONTROLLER}: is being deleted: its pods are waited for"
+        ))
+        .says("still exist");
+    assert_eq!(finalizers(&world, &activation).await, json!([ACTIVATION_FINALIZER]));
+}
+
+#[tokio::test]
+async fn while_pods_run_of_a_workload_that_is_gone_no_finalizer_is_released() {
+    let (world, step, activation) = bus().await;
+    let deployment = resource(&DEPLOYMENT).path(Some(SYSTEM), Some(SUBSCRIPTION_CONTROLLER));
+    let orphan = json!({"propagationPolicy": "Orphan"});
+    world.api.request(Method::DELETE, &deployment, "application/json", Some(&orphan)).await.unwrap();
+    cluster::wait_gone(&world.api.client(), &DEPLOYMENT, SYSTEM, SUBSCRIPTION_CONTROLLER, SOON)
+        .await
+        .unwrap();
+    let run = world.run(&step.args(["--deadline", "12"])).await;
+    run.exits(4).says("does not exist, but pods of it do: they are waited for").says("still exist");
+    assert_eq!(finalizers(&world, &activation).await, json!([ACTIVATION_FINALIZER]));
+}
+
+#[tokio::test]
+async fn what_appears_while_the_pods_go_puts_the_replicas_back() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.workload(&DEPLOYMENT, "publisher", 2).await;
+    world.lasting_pod("publisher", "slow").await;
+    let blocker = "subscriptions.eventing.kyma-project.io:spec.source_id";
+    let step = world.scale_down(&["Deployment/publisher"], &["--refuse-while", blocker]);
+    let run = world.start(&step, Vec::new()).await;
+    run.until_it_says("scaled Deployment").await;
+    let late = fixtures::legacy_subscription("late", world.place, "commerce", "order.created", "http://a/");
+    world.create(&late).await;
+    let pods = Resource::core("pods");
+    world.api.delete(&pods, Some(world.place), "slow").await.unwrap();
+    let free = json!({"metadata": {"finalizers": null}});
+    world.api.merge(&pods, Some(world.place), "slow", None, &free).await.unwrap();
+    run.wait()
+        .await
+        .unwrap()
+        .exits(4)
+        .says("Subscription/e2e-integration/late has appeared, and only these workloads serve its finalizer");
+    assert_eq!(replicas(&world, &DEPLOYMENT, "publisher").await, 2);
+}
+
+#[tokio::test]
+async fn a_workload_that_was_left_out_runs_on_and_keeps_its_finalizers() {
+    let (world, step, activation) = bus().await;
+    let left_out = format!("Deployment/{SYSTEM}/{SUBSCRIPTION_CONTROLLER}");
+    let run = world.run(&step.args(["--exclude", &left_out])).await;
+    run.exits(0).says("1 scaled").never_says("patched EventActivation");
+    run.says(&format!("1 objects keep their finalizer: {left_out} was left out and runs, and may serve it"));
+    assert_eq!(finalizers(&world, &activation).await, json!([ACTIVATION_FINALIZER]));
+}
+
+#[tokio::test]
+async fn without_the_crd_nothing_is_in_the_way_and_the_old_workloads_go() {
+    let (world, step, activation) = bus().await;
+    world.remove_crd("subscriptions.eventing.kyma-project.io").await;
+    world.run_with_its_rights(&step).await.exits(0).says("2 scaled").says("1 patched");
+    assert_eq!(finalizers(&world, &activation).await, Value::Null);
 }

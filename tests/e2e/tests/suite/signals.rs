@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::{Told, World, told::is_move, world::SOON};
+use e2e::{
+    Told, World,
+    told::{Telling as _, is_move},
+    world::SOON,
+};
 use harness::{Class, Exit};
 use rustix::process::Signal;
 use standins::{Behaviour, Family, kinds::HTTP_SOURCE};
@@ -40,8 +44,9 @@ async fn sigterm_in_the_midst_of_every_move_loses_nothing() {
         world.state().await
     };
     let world = World::fixture(Behaviour::default()).await;
-    for attempt in 0.. {
-        assert!(attempt < 30, "it never finishes");
+    let mut interrupted = 0;
+    loop {
+        assert!(interrupted < 30, "it never finishes");
         // One call at a time, so that each attempt comes a little further.
         let step = world.step(&[]).env("BELAY_CONCURRENCY", "1");
         let run = world.start(&step, vec![]).await;
@@ -55,7 +60,9 @@ async fn sigterm_in_the_midst_of_every_move_loses_nothing() {
             break;
         }
         run.exits(143);
+        interrupted += 1;
     }
+    assert!(interrupted >= 5, "only {interrupted} runs were interrupted");
     let after = world.state().await;
     assert!(undisturbed.diff(&after).is_empty(), "{}", undisturbed.diff(&after));
 }
@@ -67,15 +74,23 @@ async fn sigterm_ends_a_wait_for_the_lock_or_for_an_api_at_once() {
     let works = world.start(&world.sources(&[]), vec![]).await;
     works.proxy.when(is_move, SOON).await.unwrap();
     let waits = world.start(&world.sources(&[]), vec![]).await;
-    while !waits.stderr().contains("waiting for the lock") {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    waits.until_it_says("waiting for the lock").await;
     let told = Instant::now();
     for run in [waits, works] {
         run.signal(Signal::TERM).unwrap();
         run.wait().await.unwrap().exits(143);
     }
-    assert!(told.elapsed() < Duration::from_secs(10));
+    // Each would have waited for half a minute and more.
+    assert!(told.elapsed() < Duration::from_secs(20));
+    world.run(&world.operate("restore", &["--step", STEP])).await.exits(0);
+
+    world.remove_crd("httpsources.sources.kyma-project.io").await;
+    let waits = world.start(&world.sources(&["--deadline", "100"]), vec![]).await;
+    waits.until_it_says("waiting for httpsources").await;
+    let told = Instant::now();
+    waits.signal(Signal::TERM).unwrap();
+    waits.wait().await.unwrap().exits(143).changes_nothing();
+    assert!(told.elapsed() < Duration::from_secs(20));
 }
 
 #[tokio::test]

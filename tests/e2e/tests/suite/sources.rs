@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use e2e::{
     Told, World,
+    rights::Account,
     world::{SOON, SOURCE_CONTROLLER, SYSTEM, resource},
 };
 use harness::{Api, Resource};
@@ -133,11 +134,12 @@ async fn a_name_that_can_never_become_ready_can_be_left_out() {
 
 #[tokio::test]
 async fn an_application_that_appears_during_the_run_gets_its_source_too() {
-    let world = World::mesh(Behaviour { delay: Duration::from_secs(1), ..Behaviour::default() }).await;
+    let world = World::mesh(Behaviour { paused: true, ..Behaviour::default() }).await;
     world.applications(&["commerce"]).await;
     let run = world.start(&world.sources(&[]), vec![]).await;
     run.proxy.when(crate::creates("commerce"), SOON).await.unwrap();
     world.applications(&["logistics"]).await;
+    world.standins.change(|behaviour| behaviour.paused = false);
     run.wait().await.unwrap().exits(0).says("2 created");
     assert_eq!(world.names(&HTTP_SOURCE).await, ["commerce", "logistics"]);
 }
@@ -171,4 +173,31 @@ async fn a_namespace_that_is_being_deleted_voids_its_chains() {
     world.api.merge(&maps, Some("e2e-going"), "stays", None, &let_go).await.unwrap();
     run.exits(0).says("Application/commerce: its namespace is being deleted");
     assert_eq!(world.journal_status("create-missing-sources").await, "done");
+}
+
+/// On a fresh cluster the CRDs may come before the namespaces, and no Role can be in a namespace that is not there.
+#[tokio::test]
+async fn without_its_namespaces_and_without_applications_there_is_nothing_to_do() {
+    let world = World::mesh(Behaviour::default()).await;
+    let flags =
+        ["--integration-namespace", "e2e-not-yet", "--source-controller", "e2e-not-yet-either/manager"];
+    let step = world.sources(&flags);
+    let mut rules = world.run(&step.clone().args(["--print-rbac"])).await.json();
+    rules["namespaced"].as_object_mut().unwrap().retain(|name, _| name == world.home);
+    let account = Account::new(&world.api, world.home, "fresh", rules).await.unwrap();
+    let upstream = account.upstream(&world.kubeconfig).await.unwrap();
+    let run = step.run(&upstream, vec![]).await.unwrap();
+    account.revoke().await.unwrap();
+    run.exits(0).changes_nothing();
+}
+
+#[tokio::test]
+async fn a_source_that_gives_its_events_another_source_is_named() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    let mut source = fixtures::http_source("commerce", world.place);
+    source["spec"]["source"] = "shop".into();
+    world.create(&source).await;
+    let run = world.run(&world.sources(&[])).await;
+    run.exits(0).says("HTTPSource/e2e-integration/commerce: its spec.source is 'shop'").changes_nothing();
 }

@@ -11,11 +11,11 @@ use standins::{Behaviour, cluster, kinds::HTTP_SOURCE};
 async fn at_the_deadline_the_step_is_undone_within_its_reserve() {
     let world = World::mesh(Behaviour { paused: true, ..Behaviour::default() }).await;
     world.applications(&["commerce", "logistics"]).await;
-    let run = world.run(&world.sources(&["--deadline", "6", "--undo-reserve", "10"])).await;
+    let run = world.run(&world.sources(&["--deadline", "12", "--undo-reserve", "20"])).await;
     run.exits(4).says("Everything is as it was before");
     assert!(world.names(&HTTP_SOURCE).await.is_empty());
     let seconds = world.report("create-missing-sources").await["seconds"].as_f64().unwrap();
-    assert!((5.0..16.0).contains(&seconds), "{seconds} s");
+    assert!((11.0..33.0).contains(&seconds), "{seconds} s");
 }
 
 /// Undo waits for what is going, but not for ever: what is left then is named.
@@ -24,7 +24,7 @@ async fn an_undo_that_does_not_end_within_its_reserve_is_exit_5_and_names_the_fi
     let world =
         World::fixture(Behaviour { hold_finalizer: vec!["anvil".into()], ..Behaviour::default() }).await;
     let before = world.state().await;
-    let step = world.step(&["--deadline", "6", "--undo-reserve", "3"]);
+    let step = world.step(&["--deadline", "12", "--undo-reserve", "6"]);
     let run = world.run_with(&step, vec![crate::fails_late()]).await;
     run.exits(5).says("NOT everything could be put back").says("gadgets.fixture.belay.dev/hold");
     assert_eq!(world.journal_status("fixture").await, "undoing");

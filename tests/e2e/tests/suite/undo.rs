@@ -7,11 +7,11 @@ use e2e::{
     told::is_move,
     world::{SOON, STATION_NAME},
 };
-use harness::{At, Call, Fault, Scope};
+use harness::{At, Call, Class, Exit, Fault, Resource, Scope};
 use serde_json::json;
 use standins::{
-    Behaviour,
-    kinds::{DEPLOYMENT, HTTP_SOURCE, STATION, WIDGET},
+    Behaviour, cluster,
+    kinds::{DEPLOYMENT, GADGET, HTTP_SOURCE, STATION, WIDGET},
 };
 
 const STEP: &str = "create-missing-sources";
@@ -46,6 +46,36 @@ async fn with_on_failure_step_all_is_undone() {
     let after = world.state().await;
     assert!(before.diff(&after).is_empty(), "{}", before.diff(&after));
     assert_eq!(world.journal_status(STEP).await, "undone");
+}
+
+/// Of thousands of objects the garbage collector takes away a few each second: undo does not wait for the last one.
+#[tokio::test]
+async fn what_only_the_garbage_collector_still_holds_is_taken_back() {
+    let world = World::mesh(never_ready("logistics")).await;
+    world.applications(&["logistics"]).await;
+    let running = world.start(&world.sources(&["--ready-within", "8"]), vec![]).await;
+    world.until(&HTTP_SOURCE, "logistics", "is made", |_| true).await;
+    let source = world.get(&HTTP_SOURCE, "logistics").await.unwrap();
+    // Something that belongs to it and does not go for now.
+    let owner = json!({
+        "apiVersion": source["apiVersion"], "kind": source["kind"], "name": "logistics",
+        "uid": source["metadata"]["uid"], "blockOwnerDeletion": true,
+    });
+    let part = json!({
+        "metadata": {
+            "name": "part", "namespace": world.place, "ownerReferences": [owner],
+            "finalizers": ["e2e.belay.dev/stay"],
+        },
+    });
+    let config_maps = Resource::core("configmaps");
+    world.api.create(&config_maps, &part).await.unwrap();
+    let run = running.wait().await.unwrap();
+    run.exits(4).says("Everything is as it was before: 1 change was taken back");
+    run.says("the garbage collector is still taking away 1 object that the step had made");
+    assert_eq!(world.journal_status(STEP).await, "undone");
+    let released = json!({"metadata": {"finalizers": null}});
+    world.api.merge(&config_maps, Some(world.place), "part", None, &released).await.unwrap();
+    cluster::wait_gone(&world.api.client(), &HTTP_SOURCE, world.place, "logistics", SOON).await.unwrap();
 }
 
 /// Objects, labels, annotations, owner references, replicas, states: after every kind of move.
@@ -83,7 +113,7 @@ async fn past_the_point_of_no_return_a_failure_is_exit_6_and_a_rerun_finishes() 
 async fn meddled_with() -> World {
     let world = World::mesh(never_ready("logistics")).await;
     world.applications(&["commerce", "logistics"]).await;
-    let run = world.start(&world.sources(&["--ready-within", "4"]), vec![]).await;
+    let run = world.start(&world.sources(&["--ready-within", "8"]), vec![]).await;
     run.proxy.when(crate::creates("commerce"), SOON).await.unwrap();
     let mine = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "somebody"}}});
     world.patch(&HTTP_SOURCE, "commerce", &mine).await;
@@ -102,7 +132,7 @@ async fn what_somebody_changed_is_left_alone_until_a_person_restores() {
     world.run(&restore).await.exits(5).says("somebody has changed it since");
     let back = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}});
     world.patch(&HTTP_SOURCE, "commerce", &back).await;
-    world.run(&restore).await.exits(0).says("1 changes of run");
+    world.run(&restore).await.exits(0).says("1 change was taken back");
     assert!(world.names(&HTTP_SOURCE).await.is_empty());
     assert_eq!(world.journal_status(STEP).await, "undone");
 }
@@ -122,7 +152,7 @@ async fn what_somebody_changed_is_left_alone_until_a_person_accepts() {
 #[tokio::test]
 async fn fields_that_somebody_changed_after_us_are_not_put_back() {
     let world = World::fixture(Behaviour::default()).await;
-    let later = Fault::Delay { at: Some(At::first(on_the_station)), by: Duration::from_secs(2) };
+    let later = Fault::Delay { at: Some(At::first(on_the_station)), by: Duration::from_secs(5) };
     let run = world.start(&world.step(&[]), vec![later, crate::fails_late()]).await;
     let scaled = |call: &Call| is_move(call) && call.target.subresource.is_some();
     run.proxy.when(scaled, SOON).await.unwrap();
@@ -142,7 +172,7 @@ async fn an_object_that_changes_before_it_is_deleted_is_restored_as_it_was_last(
     let deletes = |call: &Call| {
         is_move(call) && call.verb == harness::Verb::Delete && call.name.as_deref() == Some("manual")
     };
-    let late = Fault::Delay { at: Some(At::first(deletes)), by: Duration::from_secs(2) };
+    let late = Fault::Delay { at: Some(At::first(deletes)), by: Duration::from_secs(5) };
     let run = world.start(&world.step(&[]), vec![late, crate::fails_late()]).await;
     run.proxy.when(crate::creates("manual-new"), SOON).await.unwrap();
     let maps = harness::Resource::core("configmaps");
@@ -152,4 +182,119 @@ async fn an_object_that_changes_before_it_is_deleted_is_restored_as_it_was_last(
     let back = world.api.get(&maps, Some(world.place), "manual").await.unwrap().unwrap();
     assert_eq!(back["data"]["content"], "newer");
     assert_eq!(back["metadata"]["labels"]["shelf"], "1");
+}
+
+fn scales(call: &Call) -> bool {
+    is_move(call) && call.target.subresource.is_some()
+}
+
+/// The journal's entry is of the first run, and the field is not as it was then.
+#[tokio::test]
+async fn a_field_that_changed_between_a_death_and_the_resume_is_put_back_as_it_was_last() {
+    let world = World::fixture(Behaviour::default()).await;
+    let killed = world.run_with(&world.step(&[]), vec![Fault::KillBefore(At::first(scales))]).await;
+    assert_eq!(killed.exit, Exit::Signal(9));
+    world.patch(&DEPLOYMENT, "engine", &json!({"spec": {"replicas": 5}})).await;
+    let run = world.run_with(&world.step(&[]), vec![crate::fails_late()]).await;
+    run.exits(4).says("resuming");
+    assert_eq!(world.get(&DEPLOYMENT, "engine").await.unwrap()["spec"]["replicas"], 5);
+}
+
+#[tokio::test]
+async fn an_object_that_is_excluded_half_way_through_its_recreation_is_not_lost() {
+    // Still going when the next run looks: what is gone already nobody could leave out.
+    let slow = Behaviour { finalizer_delay: Duration::from_secs(5), ..Behaviour::default() };
+    let world = World::fixture(slow).await;
+    let deletes = |call: &Call| {
+        is_move(call) && call.verb == harness::Verb::Delete && call.name.as_deref() == Some("drill")
+    };
+    let killed = world.run_with(&world.step(&[]), vec![Fault::KillAfter(At::first(deletes))]).await;
+    assert_eq!(killed.exit, Exit::Signal(9));
+    let run = world.run(&world.step(&["--exclude", "Gadget/drill"])).await;
+    run.exits(0).says("Gadget/e2e-workshop/drill: left out by --exclude");
+    run.says("restored Gadget/e2e-workshop/drill");
+    let findings = world.report("fixture").await["findings"].to_string();
+    assert!(findings.contains("was left half-way by an earlier attempt"), "{findings}");
+    assert!(world.get(&GADGET, "drill").await.is_some());
+    assert_eq!(world.journal_status("fixture").await, "done");
+}
+
+#[tokio::test]
+async fn an_undo_of_one_chain_that_dies_is_finished_before_anything_else() {
+    let world = World::mesh(never_ready("logistics")).await;
+    world.applications(&["commerce", "logistics"]).await;
+    let step = world.sources(&["--on-failure", "chain", "--ready-within", "3"]);
+    let takes_back = |call: &Call| is_move(call) && call.verb == harness::Verb::Delete;
+    let killed = world.run_with(&step, vec![Fault::KillBefore(At::first(takes_back))]).await;
+    assert_eq!(killed.exit, Exit::Signal(9));
+    let journal = &world.journals(STEP).await[0];
+    assert_eq!(
+        (&journal["status"], &journal["undoing"][0]["name"]),
+        (&json!("undoing"), &json!("logistics"))
+    );
+    world.standins.change(|behaviour| behaviour.never_ready.clear());
+    let run = world.run(&world.sources(&[])).await;
+    assert_eq!(run.exits(0).moves(), ["delete logistics", "create logistics"]);
+    let journal = &world.journals(STEP).await[0];
+    assert_eq!((&journal["status"], &journal["undoing"]), (&json!("done"), &json!(null)));
+}
+
+/// What somebody puts back is not fought over, round after round.
+#[tokio::test]
+async fn what_somebody_changes_back_while_the_step_runs_is_left_alone_and_named() {
+    let world = World::fixture(Behaviour::default()).await;
+    let later = Fault::Delay { at: Some(At::first(on_the_station)), by: Duration::from_secs(6) };
+    let run = world.start(&world.step(&[]), vec![later]).await;
+    run.proxy.when(scales, SOON).await.unwrap();
+    world.until(&DEPLOYMENT, "engine", "is at rest", |live| live["status"]["replicas"].is_null()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.patch(&DEPLOYMENT, "engine", &json!({"spec": {"replicas": 5}})).await;
+    let run = run.wait().await.unwrap();
+    run.exits(0).says("Deployment/e2e-workshop/engine: was changed back by somebody while the step ran");
+    assert_eq!(run.calls.iter().filter(|call| scales(call)).count(), 1);
+    assert_eq!(world.get(&DEPLOYMENT, "engine").await.unwrap()["spec"]["replicas"], 5);
+}
+
+/// Owning a field makes the next server-side apply of the chart that renders it fail.
+#[tokio::test]
+async fn what_is_made_again_belongs_to_those_whose_it_was() {
+    let world = World::fixture(Behaviour::default()).await;
+    let maps = harness::Resource::core("configmaps");
+    let owners = async || {
+        let manual = world.api.get(&maps, Some(world.place), "manual").await.unwrap().unwrap();
+        let drill = world.get(&GADGET, "drill").await.unwrap();
+        [manual, drill].map(|object| {
+            let managers = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+            let of_spec = managers.iter().filter(|entry| entry.get("subresource").is_none());
+            let mut names: Vec<String> = of_spec.map(|entry| entry["manager"].to_string()).collect();
+            names.sort();
+            names.dedup();
+            names
+        })
+    };
+    let before = owners().await;
+    let run = world.run_with(&world.step(&[]), vec![crate::fails_late()]).await;
+    run.exits(4);
+    let after = owners().await;
+    assert!(!after.iter().flatten().any(|name| name == "\"belay\""), "{after:?}");
+    assert_eq!(before[0], after[0]);
+    world.run(&world.step(&[])).await.exits(0);
+    let drill = world.get(&GADGET, "drill").await.unwrap();
+    assert!(!drill["metadata"]["managedFields"].to_string().contains(r#""manager":"belay""#), "{drill}");
+}
+
+#[tokio::test]
+async fn an_undo_that_cannot_be_marked_in_the_journal_is_done_all_the_same() {
+    let world = World::fixture(Behaviour::default()).await;
+    let before = world.state().await;
+    let head = |call: &Call| {
+        call.class == Class::Journal
+            && call.verb == harness::Verb::Update
+            && call.name.as_deref() == Some("belay-fixture")
+    };
+    let unmarked = Fault::FailForGood { at: At::first(head), status: 422, scope: Scope::Target, until: None };
+    let run = world.run_with(&world.step(&[]), vec![crate::fails_late(), unmarked]).await;
+    run.exits(4).says("the journal could not be marked, it is undone all the same");
+    let after = world.state().await;
+    assert!(before.diff(&after).is_empty(), "{}", before.diff(&after));
 }

@@ -39,7 +39,8 @@ async fn a_throttled_run_waits_as_it_is_told_and_finishes() {
 #[tokio::test]
 async fn a_tight_priority_level_slows_the_run_and_no_more() {
     let world = World::mesh(Behaviour::default()).await;
-    many(&world, 25).await;
+    // Enough that calls meet, however slow the machine is.
+    many(&world, 120).await;
     let rules = world.run(&world.sources(&["--print-rbac"])).await.json();
     let account = Account::new(&world.api, world.home, "throttled", rules).await.unwrap();
     let flow = |plural: &str| Resource::new("flowcontrol.apiserver.k8s.io", "v1", plural);
@@ -62,13 +63,22 @@ async fn a_tight_priority_level_slows_the_run_and_no_more() {
     });
     world.api.ensure(&flow("prioritylevelconfigurations"), &level).await.unwrap();
     world.api.ensure(&flow("flowschemas"), &schema).await.unwrap();
-    // The API server takes them up by a watch of its own.
-    tokio::time::sleep(Duration::from_secs(2)).await;
     let upstream = account.upstream(&world.kubeconfig).await.unwrap();
+    // The API server takes them up by a watch of its own, and says with every answer which one it went by.
+    let uid = world.api.get(&flow("flowschemas"), None, "e2e-tight").await.unwrap().unwrap();
+    let uid = uid["metadata"]["uid"].as_str().unwrap();
+    standins::cluster::wait_until("the level is in force", SOON, async || {
+        let request = http::Request::get("/api/v1/namespaces").body(kube::client::Body::empty())?;
+        let answer = upstream.client().send(request).await?;
+        let went_by = answer.headers().get("x-kubernetes-pf-flowschema-uid");
+        Ok(went_by.is_some_and(|went_by| went_by == uid))
+    })
+    .await
+    .unwrap();
     let run = world.sources(&[]).run(&upstream, vec![]).await.unwrap();
     world.api.delete(&flow("flowschemas"), None, "e2e-tight").await.unwrap();
     world.api.delete(&flow("prioritylevelconfigurations"), None, "e2e-tight").await.unwrap();
-    run.exits(0).says("25 created");
+    run.exits(0).says("120 created");
     assert!(answers(&run, 429) > 0, "no answer was 429: the level was not tight");
 }
 
@@ -80,14 +90,15 @@ async fn rights_that_are_taken_and_given_again_under_a_run_do_not_stop_it() {
     let account = Account::new(&world.api, world.home, "recreated", rules).await.unwrap();
     let upstream = account.upstream(&world.kubeconfig).await.unwrap();
     let step = world.sources(&[]).env("BELAY_CONCURRENCY", "1");
-    let run = step.start(&upstream, vec![]).await.unwrap();
+    // Slow enough that it cannot have ended before its rights are gone.
+    let slow = Fault::Delay { at: None, by: Duration::from_millis(200) };
+    let run = step.start(&upstream, vec![slow]).await.unwrap();
     run.proxy.when(is_move, SOON).await.unwrap();
     account.revoke().await.unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    run.proxy.when(|call| call.status == Some(403), SOON).await.unwrap();
     account.grant().await.unwrap();
     let run = run.wait().await.unwrap();
     run.exits(0).says("25 created");
-    assert!(answers(&run, 403) > 0, "its rights were never missed");
 }
 
 #[tokio::test]

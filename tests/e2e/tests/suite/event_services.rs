@@ -1,0 +1,149 @@
+//! What `verify-event-services` waits for, and what it fails at.
+
+use std::time::Duration;
+
+use e2e::{
+    Told, World,
+    scene::{INTEGRATION, PROMPT},
+    told::Telling as _,
+    world::resource,
+};
+use harness::StepCommand;
+use serde_json::json;
+use standins::{
+    Behaviour, Controller, fixtures,
+    kinds::{APPLICATION, DEPLOYMENT, STATEFUL_SET},
+    landscape::{NEW_EVENT_SERVICE, OLD_EVENT_SERVICE, Scene, upgrade_operator},
+};
+
+const APPLICATIONS: [&str; 2] = ["commerce", "logistics"];
+
+async fn two() -> World {
+    let behaviour = Behaviour { finalizer_delay: PROMPT, ..Behaviour::default() };
+    World::scene(&Scene::new(&APPLICATIONS).with_workloads(), behaviour).await
+}
+
+fn step(world: &World, flags: &[&str]) -> StepCommand {
+    world.mesh_step("verify-event-services", flags)
+}
+
+#[tokio::test]
+async fn it_waits_until_the_operator_has_rolled_them_all() {
+    let world = two().await;
+    world.create(&fixtures::skipped_application("loyalty")).await;
+    world.standins.change(|behaviour| behaviour.rollout_delay = Duration::from_secs(4));
+    upgrade_operator(&world.api.client(), INTEGRATION, NEW_EVENT_SERVICE).await.unwrap();
+    let run = world.run_with_its_rights(&step(&world, &[])).await;
+    run.exits(0).changes_nothing();
+    run.says("nothing to do; 2 objects are as wanted")
+        .says("Application/loyalty: has spec.skipInstallation")
+        .says(&format!("logistics    {NEW_EVENT_SERVICE}  {NEW_EVENT_SERVICE}  updated"))
+        .says("not installed: spec.skipInstallation");
+    // And again, at once.
+    let run = world.run(&step(&world, &[])).await;
+    run.exits(0).changes_nothing();
+    assert!(run.duration < Duration::from_secs(8), "{:?}", run.duration);
+}
+
+#[tokio::test]
+async fn one_that_is_not_updated_fails_it_at_the_deadline_with_a_table_of_all() {
+    let world = two().await;
+    world.standins.change(|behaviour| behaviour.never_rolled.push("logistics".into()));
+    upgrade_operator(&world.api.client(), INTEGRATION, NEW_EVENT_SERVICE).await.unwrap();
+    let failed = json!({"status": {"installationStatus": {"status": "FAILED", "description": "timed out"}}});
+    world.patch(&APPLICATION, "logistics", &failed).await;
+    let run = world.run(&step(&world, &["--deadline", "12"])).await;
+    run.exits(4)
+        .says("; the installation of Application/logistics is FAILED: timed out")
+        .says(&format!(
+            "not updated: Deployment/{INTEGRATION}/logistics-event-service has image {OLD_EVENT_SERVICE}, not {NEW_EVENT_SERVICE}"
+        ))
+        .says(&format!("commerce     {NEW_EVENT_SERVICE}  {NEW_EVENT_SERVICE}  updated"))
+        .says(&format!("logistics    {NEW_EVENT_SERVICE}  {OLD_EVENT_SERVICE}  not updated"))
+        .changes_nothing();
+}
+
+#[tokio::test]
+async fn before_the_upgrade_the_old_image_is_not_enough() {
+    let world = two().await;
+    let run = world.run(&step(&world, &["--deadline", "6"])).await;
+    run.exits(4).says("commerce-event-service has no argument --eventMeshURL");
+}
+
+#[tokio::test]
+async fn a_crash_loop_fails_it_at_once() {
+    let world = two().await;
+    world.standins.change(|behaviour| behaviour.crash_loop.push("logistics-event-service".into()));
+    upgrade_operator(&world.api.client(), INTEGRATION, NEW_EVENT_SERVICE).await.unwrap();
+    let run = world.run(&step(&world, &[])).await;
+    run.exits(4).says("crashes again and again").changes_nothing();
+    assert!(run.duration < Duration::from_secs(30), "not at the deadline: {:?}", run.duration);
+}
+
+#[tokio::test]
+async fn a_rollout_that_was_given_up_fails_it_at_once() {
+    let world = two().await;
+    let patch = json!({"spec": {"progressDeadlineSeconds": 2}});
+    world.patch(&DEPLOYMENT, "logistics-event-service", &patch).await;
+    // New pods never run.
+    world.standins.change(|behaviour| behaviour.stopped.push(Controller::Kubelet));
+    upgrade_operator(&world.api.client(), INTEGRATION, NEW_EVENT_SERVICE).await.unwrap();
+    let run = world.run(&step(&world, &[])).await;
+    run.exits(4)
+        .says(&format!("the rollout of Deployment/{INTEGRATION}/logistics-event-service was given up"))
+        .changes_nothing();
+    assert!(run.duration < Duration::from_secs(30), "not at the deadline: {:?}", run.duration);
+}
+
+#[tokio::test]
+async fn bug_5_6_a_source_that_is_not_ready_fails_it() {
+    let world = two().await;
+    world.upgrade(&APPLICATIONS).await;
+    world.break_source("logistics").await;
+    let run = world.run(&step(&world, &["--deadline", "8"])).await;
+    run.exits(4).says(&format!("failing: HTTPSource/{INTEGRATION}/logistics Ready is"));
+}
+
+#[tokio::test]
+async fn an_application_that_is_deleted_meanwhile_is_not_waited_for() {
+    let world = two().await;
+    world.standins.change(|behaviour| behaviour.never_rolled.push("logistics".into()));
+    upgrade_operator(&world.api.client(), INTEGRATION, NEW_EVENT_SERVICE).await.unwrap();
+    let run = world.start(&step(&world, &[]), vec![]).await;
+    run.until_it_says("the event-service of Application/logistics").await;
+    world.patch(&APPLICATION, "logistics", &json!({"metadata": {"finalizers": null}})).await;
+    world.api.delete(&resource(&APPLICATION), None, "logistics").await.unwrap();
+    let run = run.wait().await.unwrap();
+    run.exits(0).says("Application/logistics was deleted meanwhile").changes_nothing();
+}
+
+/// Their Subscriptions are refused by the step after this one: it must be told why.
+#[tokio::test]
+async fn event_services_that_nobody_looks_after_are_in_the_table_as_they_are() {
+    let world = two().await;
+    world.upgrade(&APPLICATIONS).await;
+    world.create(&fixtures::skipped_application("loyalty")).await;
+    for name in ["loyalty", "stray"] {
+        world.create(&fixtures::event_service(name, INTEGRATION, OLD_EVENT_SERVICE, false)).await;
+    }
+    let run = world.run_with_its_rights(&step(&world, &[])).await;
+    run.exits(0).changes_nothing();
+    run.says(&format!(
+        "has spec.skipInstallation, and Deployment/{INTEGRATION}/loyalty-event-service all the same"
+    ))
+    .says(&format!("Deployment/{INTEGRATION}/stray-event-service: there is no Application stray"))
+    .says("(spec.skipInstallation)")
+    .says("(there is no Application)");
+}
+
+#[tokio::test]
+async fn without_an_operator_the_image_must_be_named() {
+    let world = two().await;
+    world.upgrade(&APPLICATIONS).await;
+    world.api.delete(&resource(&STATEFUL_SET), Some(INTEGRATION), "application-operator").await.unwrap();
+    let run = world.run(&step(&world, &[])).await;
+    run.exits(3).says("application-operator does not exist").says("--expect-image").changes_nothing();
+    world.run(&step(&world, &["--expect-image", NEW_EVENT_SERVICE])).await.exits(0);
+    let other = world.run(&step(&world, &["--expect-image", "another", "--deadline", "5"])).await;
+    other.exits(4).says("not another");
+}
