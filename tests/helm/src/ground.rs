@@ -4,14 +4,13 @@ use std::{
     fmt::Debug,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
-    thread::JoinHandle,
     time::Duration,
 };
 
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
-        apps::v1::Deployment,
+        apps::v1::{Deployment, StatefulSet},
         autoscaling::v2::HorizontalPodAutoscaler,
         batch::v1::{CronJob, Job},
         coordination::v1::Lease,
@@ -29,11 +28,13 @@ use standins::{
     Behaviour, Controller, Family, Standins, cluster,
     conditions::holds,
     crds, fixtures, install_crds,
-    kinds::{APPLICATION, CHANNEL, DEPLOYMENT, HTTP_SOURCE, KNATIVE_SERVICE, Kind},
+    kinds::{DEPLOYMENT, EVENT_MESH, HTTP_SOURCE},
+    landscape::Scene,
+    policies,
     seed::{self, Seed, seed},
 };
 
-use crate::programs::{Helm, Said, belay, kubeconfig, kubectl};
+use crate::programs::{Helm, Meanwhile, Said, belay, kubeconfig, kubectl};
 
 /// The family's home, and the release's namespace.
 pub const SYSTEM: &str = seed::SYSTEM;
@@ -47,14 +48,28 @@ pub const RELEASE: &str = "event-mesh";
 pub const SOURCES: &str = "create-missing-sources";
 /// The step that runs after them.
 pub const SCALE_DOWN: &str = "scale-down-legacy";
+/// All steps of the family, in the order in which they run.
+pub const STEPS: [&str; 7] = [
+    SOURCES,
+    "recreate-service-instances",
+    "recreate-triggers",
+    "verify-event-services",
+    "retire-subscriptions",
+    SCALE_DOWN,
+    "purge-legacy",
+];
 /// The Applications of an old cluster.
 pub const APPLICATIONS: [&str; 3] = ["commerce", "logistics", "loyalty"];
 
-/// Whatever is awaited comes within this time, or the test fails.
-pub const SOON: Duration = Duration::from_secs(60);
+/// Whatever is awaited comes within this time, or the test fails. Generous: nothing waits longer than it must, and a
+/// machine with two cores that are busy is slow.
+pub const SOON: Duration = Duration::from_secs(180);
 
 /// A namespace that tests may fill, and that is deleted before the next test.
 pub const ELSEWHERE: &str = "elsewhere";
+
+/// The users' namespaces of all scenes.
+const USERS: [&str; 3] = ["migratefromeventbusupgradetest", "migratefromeventmeshupgradetest", "shop"];
 
 /// All tests change the same cluster: one at a time, whatever the test runner is told.
 static TURN: Mutex<()> = Mutex::new(());
@@ -64,6 +79,7 @@ pub fn on_an_old_cluster(helm: u8, test: impl AsyncFnOnce(Ground)) {
     on_a_cluster(helm, async |ground| {
         let upstream = crds::upstream(Family::EventMesh);
         install_crds(&ground.client, Family::EventMesh, upstream.as_deref()).await.unwrap();
+        policies::install(&ground.client).await.unwrap();
         let wanted = Seed {
             applications: APPLICATIONS.len(),
             subscriptions: 0,
@@ -79,24 +95,118 @@ pub fn on_an_old_cluster(helm: u8, test: impl AsyncFnOnce(Ground)) {
 /// A cluster that has never heard of what is migrated: neither its kinds nor its namespaces.
 pub fn on_a_fresh_cluster(helm: u8, test: impl AsyncFnOnce(Ground)) {
     on_a_cluster(helm, async |ground| {
+        policies::remove(&ground.client).await.unwrap();
         crds::remove_crds(&ground.client, Family::EventMesh).await.unwrap();
         delete_namespaces(&[SYSTEM, INTEGRATION]);
         test(ground).await;
     });
 }
 
+/// A cluster before the mesh, as the scene has it, with the Event Bus as a Helm release of its own. All controllers of the
+/// old and of the new world are played.
+pub fn on_a_scene(helm: u8, scene: &Scene, test: impl AsyncFnOnce(Ground)) {
+    let behaviour = Behaviour {
+        controllers: vec![
+            Controller::HttpSource,
+            Controller::Subscription,
+            Controller::EventActivation,
+            Controller::ServiceCatalog,
+            Controller::ApplicationBroker,
+            Controller::Broker,
+            Controller::Trigger,
+            Controller::KnativeSubscription,
+            Controller::ApplicationOperator,
+        ],
+        // Scaled to 0 it serves nothing any more.
+        bus_deployment: Some(format!("{SYSTEM}/{}", seed::EVENT_BUS[1].0)),
+        ..Behaviour::default()
+    };
+    on_a_cluster_with(helm, behaviour, async |ground| {
+        for namespace in [SYSTEM, INTEGRATION] {
+            cluster::ensure_namespace(&ground.client, namespace).await.unwrap();
+        }
+        kubectl(&["delete", "deployments", "--all", "--namespace", SYSTEM]).or_panic();
+        let upstream = crds::upstream(Family::EventMesh);
+        install_crds(&ground.client, Family::EventMesh, upstream.as_deref()).await.unwrap();
+        policies::install(&ground.client).await.unwrap();
+        let bus = test_chart("event-bus");
+        ground.helm.run(&["install", "event-bus", &bus, "--namespace", SYSTEM, "--wait"]).or_panic();
+        scene.fill(&ground.client).await.unwrap();
+        test(ground).await;
+    });
+}
+
 fn on_a_cluster(helm: u8, test: impl AsyncFnOnce(Ground)) {
+    let behaviour = Behaviour { controllers: vec![Controller::HttpSource], ..Behaviour::default() };
+    on_a_cluster_with(helm, behaviour, test);
+}
+
+fn on_a_cluster_with(helm: u8, behaviour: Behaviour, test: impl AsyncFnOnce(Ground)) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     // Two threads of its own for the stand-ins: the test itself blocks while Helm runs.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let client = cluster::connect(Some(&kubeconfig())).await.unwrap();
-        let behaviour = Behaviour { controllers: vec![Controller::HttpSource], ..Behaviour::default() };
+        // Before anybody is there who would put back what is removed.
+        clear(&client).await;
         let standins = Standins::start(&client, behaviour);
-        let ground = Ground { client, helm: Helm::of(helm), standins };
-        ground.clear().await;
-        test(ground).await;
+        test(Ground { client, helm: Helm::of(helm), standins }).await;
     });
+}
+
+/// Removes what earlier tests have left behind, whichever way they ended.
+async fn clear(client: &Client) {
+    kubectl(&["uncordon", "--selector", "kubernetes.io/os=linux"]).or_panic();
+    let all = ListParams::default();
+    let of_a_release = ListParams::default().labels("belay.dev/release");
+    let of_a_family = ListParams::default().labels("belay.dev/family");
+    let of_a_test = ListParams::default().labels("belay-tests");
+    for namespace in [SYSTEM, INTEGRATION] {
+        clear_of::<Job>(client, namespace, &of_a_release).await;
+        clear_of::<CronJob>(client, namespace, &of_a_release).await;
+        clear_of::<RoleBinding>(client, namespace, &of_a_release).await;
+        clear_of::<Role>(client, namespace, &of_a_release).await;
+        clear_of::<ServiceAccount>(client, namespace, &of_a_release).await;
+        clear_of::<HorizontalPodAutoscaler>(client, namespace, &of_a_test).await;
+        clear_of::<Deployment>(client, namespace, &of_a_test).await;
+        clear_of::<Pod>(client, namespace, &of_a_test).await;
+    }
+    clear_of::<Deployment>(client, INTEGRATION, &all).await;
+    clear_of::<StatefulSet>(client, INTEGRATION, &all).await;
+    kubectl(&[
+        "delete",
+        "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings",
+        "--selector",
+        "belay.dev/release",
+    ])
+    .or_panic();
+    // A step that still runs writes its journal and holds its lock: these go when it is gone.
+    let pods: Api<Pod> = Api::namespaced(client.clone(), SYSTEM);
+    cluster::wait_until("no step runs any more", SOON, async || {
+        Ok(pods.list_metadata(&of_a_release).await?.items.is_empty())
+    })
+    .await
+    .unwrap();
+    for namespace in [SYSTEM, INTEGRATION] {
+        clear_of::<Lease>(client, namespace, &of_a_family).await;
+        clear_of::<ConfigMap>(client, namespace, &of_a_family).await;
+        for kind in ["helm.sh/release.v1", "belay.dev/journal"] {
+            clear_of::<Secret>(client, namespace, &ListParams::default().fields(&format!("type={kind}")))
+                .await;
+        }
+    }
+    for kind in EVENT_MESH {
+        cluster::empty(client, &kind, SOON).await.unwrap();
+    }
+    delete_namespaces(&[&[ELSEWHERE], &USERS[..]].concat());
+}
+
+async fn clear_of<K>(client: &Client, namespace: &str, which: &ListParams)
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let _ = api.delete_collection(&DeleteParams::background(), which).await.unwrap();
 }
 
 /// Where a test stands.
@@ -110,89 +220,15 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Removes what earlier tests have left behind, whichever way they ended.
-    async fn clear(&self) {
-        kubectl(&["uncordon", "--selector", "kubernetes.io/os=linux"]).or_panic();
-        let of_a_release = ListParams::default().labels("belay.dev/release");
-        let of_a_family = ListParams::default().labels("belay.dev/family");
-        let of_a_test = ListParams::default().labels("belay-tests");
-        for namespace in [SYSTEM, INTEGRATION] {
-            self.clear_of::<Job>(namespace, &of_a_release).await;
-            self.clear_of::<CronJob>(namespace, &of_a_release).await;
-            self.clear_of::<RoleBinding>(namespace, &of_a_release).await;
-            self.clear_of::<Role>(namespace, &of_a_release).await;
-            self.clear_of::<ServiceAccount>(namespace, &of_a_release).await;
-            self.clear_of::<HorizontalPodAutoscaler>(namespace, &of_a_test).await;
-            self.clear_of::<Deployment>(namespace, &of_a_test).await;
-            self.clear_of::<Pod>(namespace, &of_a_test).await;
-        }
-        kubectl(&[
-            "delete",
-            "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings",
-            "--selector",
-            "belay.dev/release",
-        ])
-        .or_panic();
-        // A step that still runs writes its journal and holds its lock: these go when it is gone.
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), SYSTEM);
-        cluster::wait_until("no step runs any more", SOON, async || {
-            Ok(pods.list_metadata(&of_a_release).await?.items.is_empty())
-        })
-        .await
-        .unwrap();
-        for namespace in [SYSTEM, INTEGRATION] {
-            self.clear_of::<Lease>(namespace, &of_a_family).await;
-            self.clear_of::<ConfigMap>(namespace, &of_a_family).await;
-            for kind in ["helm.sh/release.v1", "belay.dev/journal"] {
-                self.clear_of::<Secret>(namespace, &ListParams::default().fields(&format!("type={kind}")))
-                    .await;
-            }
-        }
-        delete_namespaces(&[ELSEWHERE]);
-        self.empty(&[HTTP_SOURCE, APPLICATION, CHANNEL, KNATIVE_SERVICE]).await;
-    }
-
-    async fn clear_of<K>(&self, namespace: &str, which: &ListParams)
-    where
-        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + Debug
-            + DeserializeOwned,
-    {
-        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
-        let _ = api.delete_collection(&DeleteParams::background(), which).await.unwrap();
-    }
-
-    /// Deletes all objects of these kinds, where they are served.
-    async fn empty(&self, kinds: &[Kind]) {
-        for kind in kinds {
-            let all = kind.everywhere(&self.client);
-            match all.list_metadata(&ListParams::default()).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => continue,
-                found => {
-                    for object in found.unwrap() {
-                        let namespace = object.metadata.namespace.unwrap_or_default();
-                        let name = object.metadata.name.unwrap_or_default();
-                        cluster::delete(&self.client, kind, &namespace, &name).await.unwrap();
-                    }
-                }
-            }
-            cluster::wait_until(&format!("no {} is left", kind.kind), SOON, async || {
-                Ok(all.list_metadata(&ListParams::default()).await?.items.is_empty())
-            })
-            .await
-            .unwrap();
-        }
-    }
-
-    /// `helm VERB event-mesh charts/event-mesh` in the family's home.
+    /// `helm VERB event-mesh charts/event-mesh` in the family's home, with the first and the sixth step unless `more`
+    /// says otherwise.
     pub fn event_mesh(&self, verb: &str, more: &[&str]) -> Said {
         self.helm.run(&as_words(&event_mesh(verb, more)))
     }
 
     /// The same in the background.
     #[must_use]
-    pub fn event_mesh_meanwhile(&self, verb: &str, more: &[&str]) -> JoinHandle<Said> {
+    pub fn event_mesh_meanwhile(&self, verb: &str, more: &[&str]) -> Meanwhile {
         self.helm.meanwhile(&as_words(&event_mesh(verb, more)))
     }
 
@@ -382,8 +418,9 @@ fn event_mesh(verb: &str, more: &[&str]) -> Vec<String> {
     let chart: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/event-mesh");
     let mut words = vec![verb.to_owned(), RELEASE.to_owned(), chart.display().to_string()];
     words.extend(["--namespace", SYSTEM].map(str::to_owned));
-    // Whoever wants less says so: of two the later one counts.
-    words.extend(["--timeout", "3m"].map(str::to_owned));
+    // Whoever wants it otherwise says so: of two the later one counts. Two steps show what Helm does with any.
+    words.extend(["--timeout", "15m", "--set"].map(str::to_owned));
+    words.push(format!("only={{{SOURCES},{SCALE_DOWN}}}"));
     words.extend(more.iter().map(|&word| word.to_owned()));
     words
 }

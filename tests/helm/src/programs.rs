@@ -2,8 +2,10 @@
 
 use std::{
     env,
+    io::Read,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
     time::Instant,
 };
@@ -40,8 +42,8 @@ impl Said {
     }
 }
 
-/// A variable without which nothing can be tested.
-fn needed(variable: &str, what: &str) -> PathBuf {
+/// What a variable names, without which nothing can be tested.
+pub fn needed(variable: &str, what: &str) -> PathBuf {
     match env::var_os(variable) {
         Some(value) if !value.is_empty() => value.into(),
         _ => panic!(
@@ -56,20 +58,70 @@ pub fn kubeconfig() -> PathBuf {
     needed("BELAY_TEST_KUBECONFIG", "the kubeconfig of a cluster that these tests may change as they like")
 }
 
+fn command(program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).env("KUBECONFIG", kubeconfig());
+    command
+}
+
 fn call(program: &Path, arguments: &[&str]) -> Said {
-    let begun = Instant::now();
-    let output = Command::new(program)
-        .args(arguments)
-        .env("KUBECONFIG", kubeconfig())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap_or_else(|error| panic!("cannot run {}: {error}", program.display()));
-    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-    let stderr = String::from_utf8_lossy(&output.stderr);
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
     // Shown by the test runner when the test fails.
+    let begun = Instant::now();
+    let said = Meanwhile::start(command(program, arguments)).said();
     println!("{name} {} ({:.1} s)", arguments.join(" "), begun.elapsed().as_secs_f64());
-    Said { succeeded: output.status.success(), all: format!("{stdout}{stderr}"), stdout }
+    said
+}
+
+/// A program that runs beside the test. A test that ends before it, by a panic, takes it along: the next test would meet
+/// it.
+pub struct Meanwhile {
+    child: Arc<Mutex<Child>>,
+    hears: Option<JoinHandle<Said>>,
+}
+
+impl Meanwhile {
+    fn start(mut command: Command) -> Self {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+        let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let child = Arc::new(Mutex::new(child));
+        let process = child.clone();
+        let hears = std::thread::spawn(move || {
+            let aside = std::thread::spawn(move || read(stderr));
+            let stdout = read(stdout);
+            let stderr = aside.join().unwrap();
+            // Only now: whoever wants to kill it must not wait for its end.
+            let status = held(&process).wait().unwrap();
+            Said { succeeded: status.success(), all: format!("{stdout}{stderr}"), stdout }
+        });
+        Self { child, hears: Some(hears) }
+    }
+
+    /// What it has said, once it has ended by itself.
+    pub fn said(mut self) -> Said {
+        self.hears.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Meanwhile {
+    fn drop(&mut self) {
+        if let Some(hears) = self.hears.take() {
+            // It may have ended by itself.
+            let _ = held(&self.child).kill();
+            let _ = hears.join();
+        }
+    }
+}
+
+fn held(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
+    child.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read(mut from: impl Read) -> String {
+    let mut bytes = Vec::new();
+    from.read_to_end(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Runs kubectl.
@@ -79,21 +131,13 @@ pub fn kubectl(arguments: &[&str]) -> Said {
 
 /// Runs kubectl in the background until it ends by itself.
 #[must_use]
-pub fn kubectl_meanwhile(arguments: &[&str]) -> JoinHandle<Said> {
-    meanwhile(needed("KUBECTL", "a kubectl"), arguments)
+pub fn kubectl_meanwhile(arguments: &[&str]) -> Meanwhile {
+    Meanwhile::start(command(&needed("KUBECTL", "a kubectl"), arguments))
 }
 
 /// Runs belay on this machine.
 pub fn belay(arguments: &[&str]) -> Said {
     call(&needed("BELAY_BIN", "the belay executable"), arguments)
-}
-
-fn meanwhile(program: PathBuf, arguments: &[&str]) -> JoinHandle<Said> {
-    let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
-    std::thread::spawn(move || {
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        call(&program, &arguments)
-    })
 }
 
 /// One Helm executable.
@@ -118,8 +162,8 @@ impl Helm {
 
     /// Runs it in the background.
     #[must_use]
-    pub fn meanwhile(&self, arguments: &[&str]) -> JoinHandle<Said> {
-        meanwhile(self.program.clone(), arguments)
+    pub fn meanwhile(&self, arguments: &[&str]) -> Meanwhile {
+        Meanwhile::start(command(&self.program, arguments))
     }
 
     /// The flag that takes a failed release back. Helm 4 has given it another name.
@@ -135,5 +179,34 @@ impl Helm {
         let status: Value = serde_json::from_str(&said.stdout).expect("helm status prints JSON");
         let word = status["info"]["status"].as_str().unwrap_or_default().to_owned();
         (word, status["version"].as_u64().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Meanwhile {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Meanwhile::start(command)
+    }
+
+    #[test]
+    fn what_runs_beside_a_test_is_heard_to_its_end() {
+        let said = shell("echo out; echo err >&2; exit 3").said().failed();
+        assert_eq!((said.stdout.as_str(), said.all.as_str()), ("out\n", "out\nerr\n"));
+    }
+
+    #[test]
+    fn what_runs_beside_a_test_ends_with_it() {
+        let begun = Instant::now();
+        let process = {
+            let beside = shell("exec sleep 60");
+            let id = held(&beside.child).id();
+            format!("/proc/{id}")
+        };
+        assert!(!Path::new(&process).exists(), "{process} still runs");
+        assert!(begun.elapsed().as_secs() < 30);
     }
 }

@@ -30,7 +30,7 @@ fn an_autoscaler_pauses_at_zero_and_resumes_after_restore() {
         ground.event_bus_must_have([0, 0]).await;
 
         let log = ground.run_by_hand(&format!("{RELEASE}-{SCALE_DOWN}-restore"), "undo").await;
-        assert!(log.contains("2 changes of run"), "{log}");
+        assert!(log.contains("2 changes were taken back"), "{log}");
         ground.event_bus_must_have([2, 1]).await;
         // Without metrics it cannot scale, but it tries again.
         wait_until("the autoscaler resumes", SOON, async || Ok(why().await != "ScalingDisabled"))

@@ -14,5 +14,6 @@ macro_rules! under_both_helms {
 mod autoscaler;
 mod failures;
 mod interruptions;
+mod migration;
 mod ownership;
 mod releases;

@@ -15,7 +15,7 @@ const BUS: &str = "legacy-bus";
 /// Scales down that workload and nothing else.
 const SCALE_THE_BUS: [&str; 4] = [
     "--set",
-    "steps.create-missing-sources.enabled=false",
+    "only={scale-down-legacy}",
     "--set-json",
     r#"steps.scale-down-legacy.workloads=[{"kind":"Deployment","name":"legacy-bus"}]"#,
 ];
@@ -53,7 +53,7 @@ fn a_workload_that_was_scaled_down_is_upgraded_and_rolled_back_by_its_own_chart(
 
 fn a_source_that_the_step_made_is_taken_over_by_its_applications_own_release(helm: u8) {
     on_an_old_cluster(helm, async |ground| {
-        let alone = ["--set", "steps.scale-down-legacy.enabled=false"];
+        let alone = ["--set", "only={create-missing-sources}"];
         ground.event_mesh("install", &alone).or_panic();
         let (application, chart) = (APPLICATIONS[0], test_chart("application"));
         let there = ["--namespace", INTEGRATION];

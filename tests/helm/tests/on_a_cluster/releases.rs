@@ -2,18 +2,20 @@
 
 use helm_tests::{
     ground::{
-        APPLICATIONS, ELSEWHERE, RELEASE, SCALE_DOWN, SOON, SOURCES, SYSTEM, on_a_fresh_cluster,
-        on_an_old_cluster,
+        APPLICATIONS, ELSEWHERE, Ground, RELEASE, SCALE_DOWN, SOON, SOURCES, STEPS, SYSTEM,
+        on_a_fresh_cluster, on_an_old_cluster,
     },
     programs::{belay, kubectl},
     state::{must_be_same, state},
 };
+use k8s_openapi::api::core::v1::Pod;
 use standins::cluster::wait_until;
 
 under_both_helms!(
     an_old_cluster_is_migrated_once_and_upgrade_rollback_and_uninstall_change_nothing_more,
     a_fresh_cluster_has_nothing_to_migrate_and_installs_without_failing,
-    uninstall_removes_neither_a_live_run_nor_an_open_journal_with_what_it_needs,
+    uninstall_beside_a_live_run_removes_nothing_and_the_run_goes_on,
+    uninstall_keeps_an_open_journal_with_what_it_needs,
 );
 
 fn an_old_cluster_is_migrated_once_and_upgrade_rollback_and_uninstall_change_nothing_more(helm: u8) {
@@ -28,13 +30,13 @@ fn an_old_cluster_is_migrated_once_and_upgrade_rollback_and_uninstall_change_not
         let said = ground.event_mesh("upgrade", &["--set", "logFormat=json"]).or_panic();
         said.must_say("create-missing-sources: nothing to do");
         said.must_say("scale-down-legacy: nothing to do");
-        let back = ["rollback", RELEASE, "1", "--namespace", SYSTEM, "--timeout", "1m"];
+        let back = ["rollback", RELEASE, "1", "--namespace", SYSTEM, "--timeout", "5m"];
         ground.helm.run(&back).or_panic();
         let said = ground.event_mesh("upgrade", &[]).or_panic();
         said.must_say("create-missing-sources: nothing to do");
         assert_eq!(ground.helm.revision(RELEASE, SYSTEM), ("deployed".into(), 4));
 
-        ground.helm.run(&["uninstall", RELEASE, "--namespace", SYSTEM, "--timeout", "1m"]).or_panic();
+        ground.helm.run(&["uninstall", RELEASE, "--namespace", SYSTEM, "--timeout", "5m"]).or_panic();
         assert_eq!(ground.remains(), [""; 0]);
         assert!(!ground.has_lease(), "the Lease is still there");
         let left = ground.journals_and_reports();
@@ -54,52 +56,71 @@ fn a_fresh_cluster_has_nothing_to_migrate_and_installs_without_failing(helm: u8)
     on_a_fresh_cluster(helm, async |ground| {
         // In the namespace that an old cluster would have, and in one that it knows nothing of.
         for namespace in [SYSTEM, ELSEWHERE] {
-            let there = ["--namespace", namespace, "--create-namespace"];
+            let all = STEPS.join(",");
+            let there = ["--namespace", namespace, "--create-namespace", "--set", &format!("only={{{all}}}")];
             let said = ground.event_mesh("install", &there).or_panic();
-            said.must_say("create-missing-sources: nothing to migrate");
-            said.must_say("scale-down-legacy: nothing to");
+            for step in STEPS {
+                said.must_say(&format!("{step}: nothing to"));
+            }
             ground.helm.run(&["uninstall", RELEASE, "--namespace", namespace]).or_panic();
             assert_eq!(ground.remains(), [""; 0]);
         }
     });
 }
 
-fn uninstall_removes_neither_a_live_run_nor_an_open_journal_with_what_it_needs(helm: u8) {
-    on_an_old_cluster(helm, async |ground| {
-        ground.add_broken_application("slow").await;
-        // Helm gives up while the step still waits for a source.
-        let said = ground.event_mesh("install", &["--timeout", "4s"]).failed();
-        assert!(!said.all.contains("create-missing-sources: failed"), "{}", said.all);
-        let pod = ground.half_way("slow").await;
+/// What removes by hand what `helm uninstall` could not.
+const CLEANUP: [&str; 9] =
+    ["cleanup", "--namespace", SYSTEM, "--release", RELEASE, "--family", "event-mesh", "--home", SYSTEM];
 
-        ground.helm.run(&["uninstall", RELEASE, "--namespace", SYSTEM, "--timeout", "1m"]).or_panic();
+/// Helm gives up while the step still waits for a source.
+async fn left_at_work(ground: &Ground) -> Pod {
+    ground.add_broken_application("slow").await;
+    let said = ground.event_mesh("install", &["--timeout", "4s"]).failed();
+    assert!(!said.all.contains("create-missing-sources: failed"), "{}", said.all);
+    ground.half_way("slow").await
+}
+
+fn uninstall_beside_a_live_run_removes_nothing_and_the_run_goes_on(helm: u8) {
+    on_an_old_cluster(helm, async |ground| {
+        let pod = left_at_work(&ground).await;
+        let uninstall = ["uninstall", RELEASE, "--namespace", SYSTEM, "--timeout", "20s"];
+        ground.helm.run(&uninstall).failed().must_say("not now, nothing was removed");
         let still = ground.half_way("slow").await;
         assert_eq!(still.metadata.uid, pod.metadata.uid, "the run that was alive");
-        assert_eq!(ground.status(SOURCES)["journals"][0]["status"], "open");
+        assert_eq!(ground.status(SOURCES)["state"], "running");
 
+        ground.heal();
+        wait_until("the run has ended well", SOON, async || Ok(ground.status(SOURCES)["state"] == "done"))
+            .await
+            .unwrap();
+        ground.sources_must_be(&[&APPLICATIONS[..], &["slow"]].concat()).await;
+        // Helm has forgotten the release, and the cleanup that failed with it: a person removes both. Until then the
+        // cleanup's own Job may be trying again, and hold the lock.
+        wait_until("nothing is left", SOON, async || {
+            Ok(belay(&CLEANUP).succeeded && ground.remains().is_empty())
+        })
+        .await
+        .unwrap();
+        assert!(!ground.has_lease(), "the Lease is still there");
+    });
+}
+
+fn uninstall_keeps_an_open_journal_with_what_it_needs(helm: u8) {
+    on_an_old_cluster(helm, async |ground| {
+        left_at_work(&ground).await;
         // The run ends half-way. What its journal needs to be finished is kept.
         let job = format!("{RELEASE}-{SOURCES}");
         kubectl(&["delete", "job", "--namespace", SYSTEM, &job, "--cascade=foreground"]).or_panic();
-        let cleanup = [
-            "cleanup",
-            "--namespace",
-            SYSTEM,
-            "--release",
-            RELEASE,
-            "--family",
-            "event-mesh",
-            "--home",
-            SYSTEM,
-        ];
-        belay(&cleanup).or_panic().must_say("kept, because their journals are open: create-missing-sources");
+        ground.helm.run(&["uninstall", RELEASE, "--namespace", SYSTEM, "--timeout", "5m"]).or_panic();
         assert_eq!(ground.status(SOURCES)["journals"][0]["status"], "open");
+        belay(&CLEANUP).or_panic().must_say("kept, because their journals are open: create-missing-sources");
 
         ground.heal();
         let log = ground.run_by_hand(&job, "again").await;
         assert!(log.contains("resuming: an earlier attempt"), "{log}");
         ground.sources_must_be(&[&APPLICATIONS[..], &["slow"]].concat()).await;
         assert_eq!(ground.status(SOURCES)["journals"][0]["status"], "done");
-        belay(&cleanup).or_panic();
+        belay(&CLEANUP).or_panic();
         wait_until("all objects of the release are gone", SOON, async || Ok(ground.remains().is_empty()))
             .await
             .unwrap();
