@@ -11,4 +11,6 @@ RUN make rootfs ROOTFS=/rootfs
 FROM scratch
 COPY --from=build /rootfs/ /
 USER 65532:65532
+# One heap for all threads: each of its own would keep what it once needed, and a step asks for 64 MB.
+ENV MALLOC_ARENA_MAX=1
 ENTRYPOINT ["/belay"]

@@ -81,8 +81,47 @@ fn a_kind_of_workload_that_cannot_be_scaled_is_refused() {
 }
 
 #[test]
+fn no_workload_at_all_is_refused() {
+    refuses("--set-json=steps.scale-down-legacy.workloads=[]", &["/workloads", "minItems"]);
+    refuses("--set-json=steps.scale-down-legacy.workloads=null", &["scale-down-legacy", "workloads"]);
+}
+
+#[test]
+fn an_owner_that_is_no_resource_is_refused() {
+    refuses("--set=steps.retire-subscriptions.ownerKinds={Deployments}", &["/ownerKinds/0", "pattern"]);
+}
+
+#[test]
 fn a_source_controller_without_a_namespace_is_refused() {
     refuses("--set=steps.create-missing-sources.sourceController=manager", &["sourceController", "pattern"]);
+}
+
+#[test]
+fn an_operator_that_is_no_workload_is_refused() {
+    refuses("--set=eventServices.applicationOperator=operator", &["applicationOperator", "pattern"]);
+}
+
+#[test]
+fn an_unknown_step_alone_is_refused() {
+    refuses("--set=only={recreate-trigger}", &["/only/0", "recreate-triggers"]);
+}
+
+#[test]
+fn a_choice_of_instances_that_does_not_exist_is_refused() {
+    refuses("--set=steps.recreate-service-instances.recreate=some", &["recreate", "'missing', 'all'"]);
+}
+
+#[test]
+fn a_step_that_changes_something_without_time_to_go_forward_is_refused() {
+    refuses("--set=steps.recreate-triggers.deadline=0", &["deadline", "minimum"]);
+}
+
+#[test]
+fn a_finalizer_without_a_resource_is_refused() {
+    refuses(
+        "--set=steps.scale-down-legacy.releaseFinalizers={finalizer}",
+        &["/releaseFinalizers/0", "pattern"],
+    );
 }
 
 #[test]

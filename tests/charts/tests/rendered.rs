@@ -16,6 +16,46 @@ use chart_tests::{
 use common::Copy;
 use serde_json::{Value, json};
 
+/// What the chart does with each step when nobody says otherwise.
+struct Shipped {
+    name: &'static str,
+    on: bool,
+    hook: &'static str,
+    weight: &'static str,
+    deadline: &'static str,
+    undo_reserve: &'static str,
+    backstop: u64,
+}
+
+const fn shipped_step(
+    name: &'static str,
+    hook: &'static str,
+    weight: &'static str,
+    [deadline, undo_reserve]: [&'static str; 2],
+    backstop: u64,
+) -> Shipped {
+    Shipped { name, on: true, hook, weight, deadline, undo_reserve, backstop }
+}
+
+const BEFORE: &str = "pre-install,pre-upgrade";
+const AFTER: &str = "post-install,post-upgrade";
+
+/// In the order in which they run.
+const STEPS: [Shipped; 7] = [
+    shipped_step("create-missing-sources", BEFORE, "10", ["180", "60"], 270),
+    shipped_step("recreate-service-instances", BEFORE, "20", ["840", "300"], 1200),
+    shipped_step("recreate-triggers", BEFORE, "30", ["300", "60"], 390),
+    shipped_step("verify-event-services", AFTER, "10", ["600", "0"], 630),
+    shipped_step("retire-subscriptions", AFTER, "20", ["420", "150"], 600),
+    shipped_step("scale-down-legacy", AFTER, "30", ["180", "60"], 270),
+    Shipped { on: false, ..shipped_step("purge-legacy", BEFORE, "40", ["300", "120"], 480) },
+];
+
+/// The value that leaves these steps and no others.
+fn only(steps: &[&str]) -> String {
+    format!("--set=only={{{}}}", steps.join(","))
+}
+
 fn event_mesh() -> PathBuf {
     shipped("event-mesh")
 }
@@ -55,21 +95,19 @@ fn the_event_mesh_chart_is_sound_with_its_default_values() {
     for helm in Helm::both() {
         let manifests = helm.template(&event_mesh(), "mesh", &[]).unwrap();
         sound(&manifests);
-        let jobs = ["mesh-create-missing-sources", "mesh-event-mesh-cleanup", "mesh-scale-down-legacy"];
-        assert_eq!(names(&manifests, "Job").iter().map(String::as_str).collect::<BTreeSet<_>>(), set(&jobs));
-        let cron_jobs = [
-            "mesh-create-missing-sources",
-            "mesh-create-missing-sources-accept",
-            "mesh-create-missing-sources-restore",
-            "mesh-event-mesh-status",
-            "mesh-scale-down-legacy",
-            "mesh-scale-down-legacy-accept",
-            "mesh-scale-down-legacy-restore",
-        ];
-        assert_eq!(
-            names(&manifests, "CronJob").iter().map(String::as_str).collect::<BTreeSet<_>>(),
-            set(&cron_jobs)
-        );
+        let mut jobs = BTreeSet::from(["mesh-event-mesh-cleanup".to_owned()]);
+        let mut cron_jobs = BTreeSet::from(["mesh-event-mesh-status".to_owned()]);
+        for step in STEPS.iter().filter(|step| step.on) {
+            let name = format!("mesh-{}", step.name);
+            jobs.insert(name.clone());
+            // Where nothing is changed there is nothing to restore.
+            if step.name != "verify-event-services" {
+                cron_jobs.extend([format!("{name}-restore"), format!("{name}-accept")]);
+            }
+            cron_jobs.insert(name);
+        }
+        assert_eq!(names(&manifests, "Job"), jobs);
+        assert_eq!(names(&manifests, "CronJob"), cron_jobs);
     }
 }
 
@@ -80,18 +118,41 @@ fn both_helms_render_the_same_objects() {
 }
 
 #[test]
-fn the_steps_run_in_the_order_of_the_migration() {
+fn the_steps_run_in_the_order_of_the_migration_with_the_times_that_each_needs() {
     for helm in Helm::both() {
-        let manifests = helm.template(&event_mesh(), "mesh", &[]).unwrap();
-        let place = |name| {
-            let annotations = &find(&manifests, "Job", name)["metadata"]["annotations"];
-            (
-                annotations["helm.sh/hook"].as_str().unwrap(),
-                annotations["helm.sh/hook-weight"].as_str().unwrap(),
-            )
-        };
-        assert_eq!(place("mesh-create-missing-sources"), ("pre-install,pre-upgrade", "10"));
-        assert_eq!(place("mesh-scale-down-legacy"), ("post-install,post-upgrade", "30"));
+        let all = STEPS.map(|step| step.name);
+        let manifests = helm.template(&event_mesh(), "mesh", &[&only(&all)]).unwrap();
+        sound(&manifests);
+        for step in &STEPS {
+            let job = find(&manifests, "Job", &format!("mesh-{}", step.name));
+            let annotations = &job["metadata"]["annotations"];
+            assert_eq!(annotations["helm.sh/hook"], step.hook, "{}", step.name);
+            assert_eq!(annotations["helm.sh/hook-weight"], step.weight, "{}", step.name);
+            let environment = environment(job);
+            assert_eq!(environment["BELAY_DEADLINE"], step.deadline, "{}", step.name);
+            assert_eq!(environment["BELAY_UNDO_RESERVE"], step.undo_reserve, "{}", step.name);
+            assert_eq!(
+                job["spec"]["template"]["spec"]["activeDeadlineSeconds"], step.backstop,
+                "{}",
+                step.name
+            );
+        }
+    }
+}
+
+#[test]
+fn one_value_retires_subscriptions_right_after_their_triggers_were_made() {
+    let early = "--set=steps.retire-subscriptions.event=pre-upgrade";
+    for helm in Helm::both() {
+        let manifests = helm.template(&event_mesh(), "mesh", &[early]).unwrap();
+        sound(&manifests);
+        let annotations = &find(&manifests, "Job", "mesh-retire-subscriptions")["metadata"]["annotations"];
+        assert_eq!(annotations["helm.sh/hook"], BEFORE);
+        assert_eq!(annotations["helm.sh/hook-weight"], "35");
+        let moved = [early, "--set=steps.retire-subscriptions.weight=33"];
+        let manifests = helm.template(&event_mesh(), "mesh", &moved).unwrap();
+        let annotations = &find(&manifests, "Job", "mesh-retire-subscriptions")["metadata"]["annotations"];
+        assert_eq!(annotations["helm.sh/hook-weight"], "33");
     }
 }
 
@@ -112,6 +173,8 @@ fn a_job_and_its_rerun_run_the_same_command() {
                 "Deployment/kyma-system/event-bus-subscription-controller",
                 "--refuse-while",
                 "subscriptions.eventing.kyma-project.io:spec.source_id",
+                "--release-finalizer",
+                "eventactivations.applicationconnector.kyma-project.io=eventactivation.finalizers.kyma-project.io",
             ]
         );
         assert_eq!(command(find(&manifests, "CronJob", name)), job);
@@ -164,32 +227,161 @@ fn typed_settings_become_arguments_and_environment() {
     }
 }
 
+/// The steps that have objects, status and cleanup left aside.
+fn steps_of(manifests: &[Value]) -> BTreeSet<&str> {
+    let steps = manifests.iter().filter_map(|object| object["metadata"]["labels"]["belay.dev/step"].as_str());
+    steps.filter(|step| !["status", "cleanup"].contains(step)).collect()
+}
+
 #[test]
 fn each_step_can_be_switched_off_and_leaves_nothing() {
+    let on: BTreeSet<_> = STEPS.iter().filter(|step| step.on).map(|step| step.name).collect();
     for helm in Helm::both() {
-        for (off, on) in
-            [("create-missing-sources", "scale-down-legacy"), ("scale-down-legacy", "create-missing-sources")]
-        {
+        for off in &on {
             let manifests =
                 helm.template(&event_mesh(), "mesh", &[&format!("--set=steps.{off}.enabled=false")]).unwrap();
             sound(&manifests);
-            let steps: BTreeSet<_> = manifests
-                .iter()
-                .filter_map(|object| object["metadata"]["labels"]["belay.dev/step"].as_str())
-                .collect();
-            assert_eq!(steps, set(&[on, "cleanup", "status"]));
+            assert_eq!(steps_of(&manifests), on.iter().copied().filter(|step| step != off).collect());
+        }
+    }
+}
+
+#[test]
+fn each_step_can_be_used_alone_also_in_somebodys_chart() {
+    for helm in Helm::both() {
+        let parent = Copy::of("parent", &helm);
+        for Shipped { name, .. } in STEPS {
+            let manifests = helm.template(&event_mesh(), "mesh", &[&only(&[name])]).unwrap();
+            sound(&manifests);
+            assert_eq!(steps_of(&manifests), set(&[name]));
+
+            let in_parent = format!("--set=mesh.only={{{name}}}");
+            let manifests = helm.template(&parent.chart(), "shop", &[&in_parent]).unwrap();
+            sound(&manifests);
+            assert_eq!(steps_of(&manifests), set(&[name, "tidy-up"]));
+            let job = find(&manifests, "Job", &format!("shop-{name}"));
+            assert_eq!(environment(job)["BELAY_RELEASE"], "shop");
+        }
+    }
+}
+
+/// The three charts on which the migration may be spread: each runs its part, and they share one home.
+#[test]
+fn the_steps_can_be_spread_over_the_charts_of_several_releases() {
+    let parts = [
+        ("application-connector", &["create-missing-sources", "verify-event-services"][..]),
+        (
+            "core",
+            &["recreate-service-instances", "recreate-triggers", "retire-subscriptions", "scale-down-legacy"],
+        ),
+        ("cluster-essentials", &["purge-legacy"]),
+    ];
+    for helm in Helm::both() {
+        let mut cluster_wide = BTreeSet::new();
+        for (release, steps) in parts {
+            let values = [&only(steps), "--set=home=kyma-system"];
+            let manifests = helm.template(&event_mesh(), release, &values).unwrap();
+            sound(&manifests);
+            assert_eq!(steps_of(&manifests), set(steps));
+            for step in steps {
+                let job = find(&manifests, "Job", &format!("{release}-{step}"));
+                assert_eq!(environment(job)["BELAY_HOME"], "kyma-system");
+            }
+            for kind in ["ClusterRole", "ValidatingAdmissionPolicy"] {
+                for name in names(&manifests, kind) {
+                    assert!(cluster_wide.insert((kind, name.clone())), "{kind} {name} is in two releases");
+                }
+            }
         }
     }
 }
 
 #[test]
 fn with_all_steps_off_status_and_cleanup_remain() {
-    let off = "--set=steps.create-missing-sources.enabled=false,steps.scale-down-legacy.enabled=false";
+    let off = STEPS.map(|step| format!("steps.{}.enabled=false", step.name)).join(",");
     for helm in Helm::both() {
-        let manifests = helm.template(&event_mesh(), "mesh", &[off]).unwrap();
+        let manifests = helm.template(&event_mesh(), "mesh", &[&format!("--set={off}")]).unwrap();
         sound(&manifests);
         assert_eq!(names(&manifests, "Job").into_iter().collect::<Vec<_>>(), ["mesh-event-mesh-cleanup"]);
         assert_eq!(names(&manifests, "CronJob").into_iter().collect::<Vec<_>>(), ["mesh-event-mesh-status"]);
+    }
+}
+
+#[test]
+fn status_may_see_reports_journal_heads_and_who_is_at_work_and_change_nothing() {
+    for helm in Helm::both() {
+        for home in ["demo", "kyma-system"] {
+            let values = [format!("--set=home={home}")];
+            let manifests = helm.template(&event_mesh(), "mesh", &[&values[0]]).unwrap();
+            let rights: BTreeSet<String> = granted(&manifests, "demo", "mesh-event-mesh-status")
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            let mut expected: BTreeSet<String> = STEPS
+                .iter()
+                .flat_map(|step| {
+                    ["secrets belay-", "configmaps belay-report-"]
+                        .map(|what| format!("get {what}{} in namespace {home}", step.name))
+                })
+                .collect();
+            expected.insert(format!("get leases.coordination.k8s.io belay-event-mesh in namespace {home}"));
+            expected.insert("get pods in namespace demo".to_owned());
+            assert_eq!(rights, expected);
+        }
+    }
+}
+
+#[test]
+fn whoever_restores_or_accepts_has_the_rights_of_the_step() {
+    for helm in Helm::both() {
+        let manifests = helm.template(&event_mesh(), "mesh", &[]).unwrap();
+        for step in STEPS.iter().filter(|step| step.on && step.name != "verify-event-services") {
+            let name = format!("mesh-{}", step.name);
+            for cron_job in [format!("{name}-restore"), format!("{name}-accept")] {
+                let job = &find(&manifests, "CronJob", &cron_job)["spec"]["jobTemplate"]["spec"];
+                assert_eq!(job["template"]["spec"]["serviceAccountName"], name.as_str());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_step_that_only_reads_may_write_no_secret() {
+    for helm in Helm::both() {
+        let manifests = helm.template(&event_mesh(), "mesh", &[]).unwrap();
+        let rights = granted(&manifests, "demo", "mesh-verify-event-services");
+        let of_secrets = rights.iter().filter(|right| right.resource == "secrets");
+        assert_eq!(of_secrets.filter(|right| right.verb != "get").count(), 0);
+    }
+}
+
+#[test]
+fn only_a_release_of_the_familys_name_leaves_the_family_out_of_names() {
+    for (release, status) in
+        [("event-mesh", "event-mesh-status"), ("event-mesh-2", "event-mesh-2-event-mesh-status")]
+    {
+        for helm in Helm::both() {
+            let manifests = helm.template(&event_mesh(), release, &[]).unwrap();
+            sound(&manifests);
+            assert!(names(&manifests, "CronJob").contains(status), "{:?}", names(&manifests, "CronJob"));
+        }
+    }
+}
+
+#[test]
+fn owners_of_subscriptions_may_be_of_any_group_or_of_the_core() {
+    let owners =
+        "--set=steps.retire-subscriptions.ownerKinds={functions.kubeless.io,deployments.apps,configmaps}";
+    for helm in Helm::both() {
+        let manifests = helm.template(&event_mesh(), "mesh", &[owners]).unwrap();
+        let rights: BTreeSet<String> = granted(&manifests, "demo", "mesh-retire-subscriptions")
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        for owner in ["functions.kubeless.io", "deployments.apps", "configmaps"] {
+            let right = format!("get {owner} in the whole cluster");
+            assert!(rights.contains(&right), "no {right} in {rights:#?}");
+        }
     }
 }
 
@@ -383,11 +575,15 @@ fn the_defaults_of_the_library_are_those_that_the_event_mesh_chart_spells_out() 
         "podLabels",
         "podAnnotations",
     ];
-    let steps =
-        ["enabled", "deadline", "undoReserve", "backstop", "exclude", "args"].iter().flat_map(|key| {
-            ["create-missing-sources", "scale-down-legacy"]
-                .map(|step| format!("--set=steps.{step}.{key}=null"))
-        });
+    // Two steps have the times that the library gives to any.
+    let times = ["deadline", "undoReserve", "backstop"].iter().flat_map(|key| {
+        ["create-missing-sources", "scale-down-legacy"].map(|step| format!("--set=steps.{step}.{key}=null"))
+    });
+    let plain = ["exclude", "args"]
+        .iter()
+        .flat_map(|key| STEPS.map(|step| format!("--set=steps.{}.{key}=null", step.name)));
+    let on = STEPS.iter().filter(|step| step.on);
+    let steps = times.chain(plain).chain(on.map(|step| format!("--set=steps.{}.enabled=null", step.name)));
     let unset: Vec<String> = unset.iter().map(|key| format!("--set={key}=null")).chain(steps).collect();
     let unset: Vec<&str> = unset.iter().map(String::as_str).chain(["--skip-schema-validation"]).collect();
     for helm in Helm::both() {
@@ -404,7 +600,7 @@ fn a_long_release_name_gives_short_names_that_still_say_the_step() {
         let manifests = helm.template(&event_mesh(), &long, &[]).unwrap();
         sound(&manifests);
         let cron_jobs = names(&manifests, "CronJob");
-        assert_eq!(cron_jobs.len(), 7);
+        assert_eq!(cron_jobs.len(), 17);
         assert!(
             cron_jobs.iter().any(|name| name.ends_with("-create-missing-sources-restore")),
             "{cron_jobs:?}"
@@ -477,7 +673,7 @@ fn rules_follow_the_values_of_the_workloads() {
             "{rights:#?}"
         );
         assert!(
-            !rights.iter().any(|right| right.contains("deployments") || right.contains("subscriptions")),
+            !rights.iter().any(|right| right.contains(" deployments.apps") || right.contains(" subscriptions.eventing")),
             "{rights:#?}"
         );
     }
@@ -495,19 +691,27 @@ fn notes_name_the_order_the_commands_and_the_timeout() {
     };
     let usual = notes(&[]);
     for part in [
-        "before the chart's objects, weight 10: create-missing-sources",
+        "before the chart's objects, weight 10: create-missing-sources (at most 3m forward and 1m to undo)",
+        "before the chart's objects, weight 20: recreate-service-instances (at most 14m forward and 5m to undo)",
+        "before the chart's objects, weight 30: recreate-triggers",
+        "after the chart's objects, weight 10: verify-event-services (at most 10m; only reads)",
+        "after the chart's objects, weight 20: retire-subscriptions",
         "after the chart's objects, weight 30: scale-down-legacy",
+        "Switched off: purge-legacy",
         "--from=cronjob/mesh-event-mesh-status ",
         "--from=cronjob/mesh-scale-down-legacy ",
         "--from=cronjob/mesh-scale-down-legacy-restore ",
         "belay-report-create-missing-sources",
-        "must be 5m or more",
+        "pass --timeout 20m30s or more to helm install and upgrade.",
     ] {
         assert!(usual.contains(part), "{usual}\ndoes not say {part:?}");
     }
-    let slow = notes(&["--set=steps.scale-down-legacy.deadline=600,steps.scale-down-legacy.backstop=700"]);
-    assert!(slow.contains("--timeout 12m10s"), "{slow}");
-    let off =
-        notes(&["--set=steps.create-missing-sources.enabled=false,steps.scale-down-legacy.enabled=false"]);
+    assert!(!usual.contains("verify-event-services-restore"), "{usual}");
+    let slower = notes(&["--set=steps.recreate-triggers.backstop=1600"]);
+    assert!(slower.contains("pass --timeout 27m10s or more"), "{slower}");
+    let quick = notes(&[&only(&["create-missing-sources", "scale-down-legacy"])]);
+    assert!(quick.contains("must be 5m or more"), "{quick}");
+    let off = STEPS.map(|step| format!("steps.{}.enabled=false", step.name)).join(",");
+    let off = notes(&[&format!("--set={off}")]);
     assert!(off.contains("All steps are switched off"), "{off}");
 }
