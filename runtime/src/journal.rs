@@ -276,11 +276,9 @@ impl Entries {
     /// From a list.
     #[must_use]
     pub fn new(all: Vec<Entry>) -> Self {
-        let mut by_object: HashMap<ObjectRef, Vec<usize>> = HashMap::new();
-        for (index, entry) in all.iter().enumerate() {
-            by_object.entry(entry.object.clone()).or_default().push(index);
-        }
-        Self { all, by_object }
+        let mut entries = Self::default();
+        entries.extend(all);
+        entries
     }
 
     /// Adds newer ones.
@@ -299,6 +297,11 @@ impl Entries {
 
     fn of(&self, object: &ObjectRef) -> impl DoubleEndedIterator<Item = &Entry> {
         self.by_object.get(object).into_iter().flatten().map(|&index| &self.all[index])
+    }
+
+    /// The objects that `KIND/[NAMESPACE/]NAME`, as a person wrote them, mean.
+    pub fn named(&self, written: &[String]) -> impl Iterator<Item = &ObjectRef> {
+        self.by_object.keys().filter(|object| written.iter().any(|name| object.is_named(name)))
     }
 
     /// The newest entry for a move.

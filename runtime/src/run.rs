@@ -609,7 +609,10 @@ impl<S: Step> Run<'_, S> {
         .with_journal_opened(migration.own_open.as_ref().map(|journal| journal.opened.clone()));
         let snapshot = S::snapshot(self.own, &reader).await.map_err(refused)?;
         let mut plan = S::plan(self.own, &snapshot);
-        plan.exclude(&self.common.exclude, reader.left_out());
+        // What an earlier attempt left half-way may be in no plan of this one, and yet is what the person means.
+        let mut left_out = reader.left_out();
+        left_out.extend(entries.named(&self.common.exclude).cloned());
+        plan.exclude(&self.common.exclude, left_out);
         if let Some(mistake) = plan.mistakes().first() {
             return Err(Ending::new(
                 Ended::Refused,

@@ -335,6 +335,11 @@ impl World {
         .unwrap();
     }
 
+    /// Waits until an object of the place is gone.
+    pub async fn until_gone(&self, kind: &Kind, name: &str) {
+        cluster::wait_gone(&self.api.client(), kind, self.place, name, SOON).await.unwrap();
+    }
+
     /// A workload of the place, with its pods there.
     pub async fn workload(&self, kind: &Kind, name: &str, replicas: u16) {
         self.create(&fixtures::workload(kind, name, self.place, replicas, fixtures::IMAGE)).await;

@@ -10,7 +10,7 @@ use e2e::{
 use harness::{At, Call, Class, Exit, Fault, Resource, Scope};
 use serde_json::json;
 use standins::{
-    Behaviour, cluster,
+    Behaviour,
     kinds::{DEPLOYMENT, GADGET, HTTP_SOURCE, STATION, WIDGET},
 };
 
@@ -75,7 +75,7 @@ async fn what_only_the_garbage_collector_still_holds_is_taken_back() {
     assert_eq!(world.journal_status(STEP).await, "undone");
     let released = json!({"metadata": {"finalizers": null}});
     world.api.merge(&config_maps, Some(world.place), "part", None, &released).await.unwrap();
-    cluster::wait_gone(&world.api.client(), &HTTP_SOURCE, world.place, "logistics", SOON).await.unwrap();
+    world.until_gone(&HTTP_SOURCE, "logistics").await;
 }
 
 /// Objects, labels, annotations, owner references, replicas, states: after every kind of move.
@@ -200,16 +200,16 @@ async fn a_field_that_changed_between_a_death_and_the_resume_is_put_back_as_it_w
     assert_eq!(world.get(&DEPLOYMENT, "engine").await.unwrap()["spec"]["replicas"], 5);
 }
 
-#[tokio::test]
-async fn an_object_that_is_excluded_half_way_through_its_recreation_is_not_lost() {
-    // Still going when the next run looks: what is gone already nobody could leave out.
-    let slow = Behaviour { finalizer_delay: Duration::from_secs(5), ..Behaviour::default() };
-    let world = World::fixture(slow).await;
+/// Kills the step once it has asked for the drill's deletion.
+async fn killed_half_way(world: &World) {
     let deletes = |call: &Call| {
         is_move(call) && call.verb == harness::Verb::Delete && call.name.as_deref() == Some("drill")
     };
     let killed = world.run_with(&world.step(&[]), vec![Fault::KillAfter(At::first(deletes))]).await;
     assert_eq!(killed.exit, Exit::Signal(9));
+}
+
+async fn is_left_out_and_not_lost(world: &World) {
     let run = world.run(&world.step(&["--exclude", "Gadget/drill"])).await;
     run.exits(0).says("Gadget/e2e-workshop/drill: left out by --exclude");
     run.says("restored Gadget/e2e-workshop/drill");
@@ -217,6 +217,23 @@ async fn an_object_that_is_excluded_half_way_through_its_recreation_is_not_lost(
     assert!(findings.contains("was left half-way by an earlier attempt"), "{findings}");
     assert!(world.get(&GADGET, "drill").await.is_some());
     assert_eq!(world.journal_status("fixture").await, "done");
+}
+
+#[tokio::test]
+async fn an_object_that_is_excluded_while_its_recreation_deletes_it_is_not_lost() {
+    let world = World::fixture(Behaviour::default()).await;
+    world.standins.change(|behaviour| behaviour.finalizer_delay = Duration::from_secs(5));
+    killed_half_way(&world).await;
+    assert!(world.get(&GADGET, "drill").await.is_some(), "it should still be going");
+    is_left_out_and_not_lost(&world).await;
+}
+
+#[tokio::test]
+async fn an_object_that_is_excluded_half_way_through_its_recreation_is_not_lost() {
+    let world = World::fixture(Behaviour::default()).await;
+    killed_half_way(&world).await;
+    world.until_gone(&GADGET, "drill").await;
+    is_left_out_and_not_lost(&world).await;
 }
 
 #[tokio::test]
