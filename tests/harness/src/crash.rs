@@ -35,6 +35,8 @@ use crate::{
 
 /// The variable that names the API servers.
 pub const KUBECONFIGS: &str = "BELAY_TEST_KUBECONFIGS";
+/// The variable with which a caller says that everything has been prepared: whatever cannot be tried is then a failure.
+const REQUIRED: &str = "BELAY_TEST_REQUIRED";
 /// When so many points have failed the rest is not tried: the log is long enough.
 const ENOUGH_FAILURES: usize = 20;
 /// How often a call that was not made is waited for in a new run.
@@ -987,11 +989,23 @@ fn shown(ends: &[Allowed]) -> String {
 /// The API servers named in the environment.
 pub async fn servers() -> Result<Vec<Upstream>> {
     let named = std::env::var(KUBECONFIGS).unwrap_or_default();
+    if named.is_empty() {
+        nothing_tried(&format!("no API server (set {KUBECONFIGS})"))?;
+        return Ok(Vec::new());
+    }
     let mut servers = Vec::new();
-    for path in named.split(':').filter(|path| !path.is_empty()) {
+    for path in named.split(':') {
+        ensure!(!path.is_empty(), "{KUBECONFIGS} is '{named}': one of the kubeconfigs has no name");
         servers.push(Upstream::from_kubeconfig(&PathBuf::from(path)).await?);
     }
     Ok(servers)
+}
+
+/// Says why nothing is tried. An error for a caller who has prepared everything: there, nothing tried is nothing proven.
+pub fn nothing_tried(why: &str) -> Result<()> {
+    ensure!(std::env::var_os(REQUIRED).is_none(), "{why}, and {REQUIRED} is set: nothing could be tried");
+    println!("{why}: nothing tried");
+    Ok(())
 }
 
 type Driver = Box<dyn Fn(Vec<Upstream>, Choice) -> BoxFuture<'static, Result<Tally>> + Send + Sync>;
@@ -1053,7 +1067,8 @@ impl Suite {
 
     /// Tries what the command line asks for. Succeeds if every point held.
     ///
-    /// Without an API server there is nothing to try: that is said, and is an error only for who named a step.
+    /// Without an API server there is nothing to try: that is said, and is an error for who named a step or set
+    /// `BELAY_TEST_REQUIRED`.
     #[must_use]
     pub fn main(self) -> ExitCode {
         let arguments = Arguments::parse();
@@ -1075,7 +1090,6 @@ impl Suite {
     async fn try_all(&self, arguments: &Arguments) -> Result<bool> {
         let servers = servers().await?;
         if servers.is_empty() && arguments.steps.is_empty() {
-            println!("crash: no API server, nothing tried (set {KUBECONFIGS})");
             return Ok(true);
         }
         let wanted =

@@ -10,7 +10,7 @@ use futures::{AsyncBufReadExt as _, TryStreamExt as _};
 use harness::{
     Api, At, Class, Exit, Fault, Proxy, Resource, StepCommand, Upstream,
     call::Fate,
-    crash::{Choice, KUBECONFIGS, drive, servers},
+    crash::{Choice, drive, nothing_tried, servers},
     state::{Area, clear},
 };
 use http::Request;
@@ -22,10 +22,7 @@ const NAMESPACE: &str = "harness-proxy";
 /// The API servers, with the namespace of these tests in the first one.
 async fn prepared() -> Option<Vec<Upstream>> {
     let servers = servers().await.unwrap();
-    let Some(first) = servers.first() else {
-        println!("no API server, nothing tried (set {KUBECONFIGS})");
-        return None;
-    };
+    let first = servers.first()?;
     Api::new(first.client()).ensure_namespace(NAMESPACE).await.unwrap();
     Some(servers)
 }
@@ -77,8 +74,7 @@ async fn calls_and_watches_pass_with_the_credentials_of_the_kubeconfig() {
 async fn kubectl_works_behind_the_proxy_and_dies_where_it_is_told() {
     let Some(servers) = prepared().await else { return };
     let Some(kubectl) = std::env::var_os("BELAY_TEST_KUBECTL") else {
-        println!("no kubectl, nothing tried (set BELAY_TEST_KUBECTL)");
-        return;
+        return nothing_tried("no kubectl (set BELAY_TEST_KUBECTL)").unwrap();
     };
     let maps = Resource::core("configmaps");
     let direct = Api::new(servers[0].client());
