@@ -62,6 +62,7 @@ Takes: root, settings, step (resolved).
 "true" unless the cluster says that a namespace is not there. A Role in a missing namespace would fail the install on a fresh
 cluster, where there is nothing to migrate. kube-system exists in every cluster: when even that is not found, there is
 no cluster to ask (`helm template`, Argo CD) and the namespace is taken to exist. The release's own may be created by Helm.
+What the chart's own objects create is not there yet when this asks, for the hooks after them neither: the README says so.
 Takes: root, namespace.
 */}}
 {{- define "belay.namespaceExists" -}}

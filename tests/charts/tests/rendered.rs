@@ -11,7 +11,7 @@ use std::{
 use chart_tests::{
     check,
     helm::{Helm, shipped},
-    rights::{granted, runs},
+    rights::{Right, granted, runs},
 };
 use common::Copy;
 use serde_json::{Value, json};
@@ -265,16 +265,18 @@ fn each_step_can_be_used_alone_also_in_somebodys_chart() {
     }
 }
 
-/// The three charts on which the migration may be spread: each runs its part, and they share one home.
+/// The split of the chart's README, in the order in which the charts are applied: what must be there before the
+/// event-services change over, then the chart that rolls them. Each runs its part, and they share one home.
 #[test]
 fn the_steps_can_be_spread_over_the_charts_of_several_releases() {
     let parts = [
-        ("application-connector", &["create-missing-sources", "verify-event-services"][..]),
+        // A release later than the other two.
+        ("cluster-essentials", &["purge-legacy"][..]),
+        ("core", &["create-missing-sources", "recreate-service-instances", "recreate-triggers"]),
         (
-            "core",
-            &["recreate-service-instances", "recreate-triggers", "retire-subscriptions", "scale-down-legacy"],
+            "application-connector",
+            &["recreate-triggers", "verify-event-services", "retire-subscriptions", "scale-down-legacy"],
         ),
-        ("cluster-essentials", &["purge-legacy"]),
     ];
     for helm in Helm::both() {
         let mut cluster_wide = BTreeSet::new();
@@ -292,6 +294,20 @@ fn the_steps_can_be_spread_over_the_charts_of_several_releases() {
                     assert!(cluster_wide.insert((kind, name.clone())), "{kind} {name} is in two releases");
                 }
             }
+        }
+        // Of one release only one chart may hold the family.
+        let parent = Copy::of("parent", &helm);
+        let file = parent.chart().join("Chart.yaml");
+        let twice = std::fs::read_to_string(&file).unwrap()
+            + "  - {name: event-mesh, alias: again, version: 0.1.0, repository: file://../event-mesh}\n";
+        std::fs::write(&file, twice).unwrap();
+        let refusal = helm.template(&parent.chart(), "shop", &[]).unwrap_err().to_string();
+        for words in [
+            "the release shop holds the family event-mesh twice",
+            "parent/charts/mesh",
+            "parent/charts/again",
+        ] {
+            assert!(refusal.contains(words), "Helm {}: {refusal:?} does not say {words:?}", helm.major);
         }
     }
 }
@@ -341,6 +357,30 @@ fn whoever_restores_or_accepts_has_the_rights_of_the_step() {
                 let job = &find(&manifests, "CronJob", &cron_job)["spec"]["jobTemplate"]["spec"];
                 assert_eq!(job["template"]["spec"]["serviceAccountName"], name.as_str());
             }
+        }
+    }
+}
+
+#[test]
+fn a_restore_or_an_accept_is_not_tried_again_while_a_run_is_at_work_and_all_else_is() {
+    for helm in Helm::both() {
+        let manifests = helm.template(&event_mesh(), "mesh", &[]).unwrap();
+        let ends_the_job = |kind: &str, name: &str| {
+            let job = find(&manifests, kind, name);
+            let spec = job["spec"].pointer("/jobTemplate/spec").unwrap_or(&job["spec"]);
+            spec["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"].clone()
+        };
+        let name = "mesh-scale-down-legacy";
+        for person in [format!("{name}-restore"), format!("{name}-accept")] {
+            assert_eq!(ends_the_job("CronJob", &person), json!([2, 3, 4, 5, 6, 75]), "{person}");
+        }
+        for (kind, other) in [
+            ("Job", name),
+            ("CronJob", name),
+            ("CronJob", "mesh-event-mesh-status"),
+            ("Job", "mesh-event-mesh-cleanup"),
+        ] {
+            assert_eq!(ends_the_job(kind, other), json!([2, 3, 4, 5, 6]), "{kind} {other}");
         }
     }
 }
@@ -425,6 +465,10 @@ fn cleanup_may_delete_every_hook_object_that_outlives_the_release_and_nothing_el
             rights.iter().filter(|right| !reads.contains(&right.verb.as_str()) && right.name.is_none());
         assert_eq!(nameless.count(), 0, "cleanup may change objects that it does not know by name");
         assert!(rights.iter().filter(|right| right.resource == "secrets").all(|right| right.verb == "get"));
+        let finds_other_homes = |right: &Right| {
+            right.verb == "list" && right.resource.starts_with("leases") && right.namespace.is_none()
+        };
+        assert!(rights.iter().any(finds_other_homes), "cleanup cannot see where else the family lives");
     }
 }
 
