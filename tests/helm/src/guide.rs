@@ -17,9 +17,9 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader who calls this Helm `helm`, has this folder as the chart `installation`, and knows this image of the
-    /// event-services of the release before.
-    pub fn with(helm: u8, chart: &str, old_image: &str) -> Self {
+    /// A reader who calls this Helm `helm`, has this folder as the chart `installation`, and knows of the release before:
+    /// which revision it was, and the image of its event-services.
+    pub fn with(helm: u8, chart: &str, old_revision: &str, old_image: &str) -> Self {
         let place = tempfile::tempdir().unwrap();
         let bin = place.path().join("bin");
         fs::create_dir(&bin).unwrap();
@@ -27,7 +27,9 @@ impl Reader {
         symlink(needed("KUBECTL", "a kubectl"), bin.join("kubectl")).unwrap();
         symlink(needed("BELAY_BIN", "the belay executable"), bin.join("belay")).unwrap();
         symlink(chart, place.path().join("installation")).unwrap();
-        let variables = vec![("OLD_IMAGE".to_owned(), old_image.to_owned())];
+        let variables = [("OLD_REVISION", old_revision), ("OLD_IMAGE", old_image)]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec();
         Self { blocks: blocks(), place, variables }
     }
 

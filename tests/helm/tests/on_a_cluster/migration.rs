@@ -35,6 +35,9 @@ const UNDO: [&str; 3] = ["undo-the-second-half", "undo-the-chart", "undo-the-fir
 /// Two names of the one image that the node holds: what counts is that they differ.
 const OLD_IMAGE: &str = "docker.io/library/belay-standins:dev";
 
+/// What Helm calls the release before: the first revision.
+const OLD_REVISION: &str = "1";
+
 /// The namespace that is on the mesh before the upgrade.
 const ON_MESH: &str = "migratefromeventmeshupgradetest";
 
@@ -174,7 +177,7 @@ fn every_namespace_moves_to_the_mesh_without_a_gap_and_the_bus_is_purged_a_relea
     on_a_scene(helm, &scene, async |ground| {
         the_release_before(&ground).await;
         let before = uids_on_mesh(&ground).await;
-        let reader = Reader::with(helm, &test_chart("installation"), OLD_IMAGE);
+        let reader = Reader::with(helm, &test_chart("installation"), OLD_REVISION, OLD_IMAGE);
         let witness = Witness::begin(&ground.client, Route::of(&scene)).await;
 
         reader.run(LOOK_FIRST).or_panic();
@@ -202,8 +205,10 @@ fn the_whole_migration_is_taken_back_without_a_gap() {
     on_a_scene(4, &scene, async |ground| {
         the_release_before(&ground).await;
         let before = uids_on_mesh(&ground).await;
-        let reader = Reader::with(4, &test_chart("installation"), OLD_IMAGE);
+        let reader = Reader::with(4, &test_chart("installation"), OLD_REVISION, OLD_IMAGE);
         reader.run(UPGRADE).or_panic();
+        // Whoever upgrades twice finds the release before two revisions back.
+        nothing_to_do(&reader.run(UPGRADE).or_panic());
         let witness = Witness::begin(&ground.client, Route::of(&scene)).await;
         for part in UNDO {
             reader.run(part).or_panic();
