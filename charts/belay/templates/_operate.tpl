@@ -73,10 +73,12 @@ Takes: root, settings, family, names, environment, executable.
   {{- $heads = append $heads (printf "belay-%s" $name) -}}
 {{- end -}}
 {{- $rbac := list "rbac.authorization.k8s.io" -}}
-{{- /* Roles are looked for everywhere: an earlier release may have put them into a namespace that the values no longer name. */ -}}
+{{- /* Roles are looked for everywhere: an earlier release may have put them into a namespace that the values no longer name.
+And Leases: where the family lives in another home, its runs need what would be removed. */ -}}
 {{- $cluster := list
   (dict "apiGroups" $rbac "resources" (list "clusterrolebindings" "clusterroles" "rolebindings" "roles") "verbs" (list "list"))
-  (dict "apiGroups" $rbac "resources" (list "clusterrolebindings" "clusterroles" "rolebindings" "roles") "resourceNames" $longNames "verbs" (list "delete")) -}}
+  (dict "apiGroups" $rbac "resources" (list "clusterrolebindings" "clusterroles" "rolebindings" "roles") "resourceNames" $longNames "verbs" (list "delete"))
+  (dict "apiGroups" (list "coordination.k8s.io") "resources" (list "leases") "verbs" (list "list")) -}}
 {{- $namespaced := dict .root.Release.Namespace (list
   (dict "apiGroups" (list "") "resources" (list "pods") "verbs" (list "get"))
   (dict "apiGroups" (list "batch") "resources" (list "cronjobs" "jobs") "verbs" (list "list"))

@@ -277,6 +277,21 @@ fn a_pod_failure_policy_that_retries_a_refusal_is_found() {
     });
 }
 
+/// The retry would undo a run that was at work when somebody asked, and has ended since.
+#[test]
+fn a_restore_or_an_accept_that_waits_for_a_run_at_work_is_found() {
+    for component in ["restore", "accept"] {
+        finds(&["pod failure policy", "75"], |manifests| {
+            let job = find(manifests, "CronJob", "home-tidy-up");
+            job["metadata"]["labels"]["app.kubernetes.io/component"] = component.into();
+        });
+    }
+    finds(&["pod failure policy"], |manifests| {
+        step_job(manifests)["spec"]["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"] =
+            json!([2, 3, 4, 5, 6, 75]);
+    });
+}
+
 #[test]
 fn too_few_retries_are_found() {
     finds(&["backoffLimit"], |manifests| step_job(manifests)["spec"]["backoffLimit"] = json!(1));
