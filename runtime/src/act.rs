@@ -1,8 +1,11 @@
 //! Carries out moves: chains side by side, the moves of a chain one after the other.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,15 +24,23 @@ use crate::{
         Body, FieldPath, Kind, ObjectRef, is_going, kinds, resource_version, shown_time, text, uid,
         without_server_fields,
     },
-    plan::{Action, Chain, Check, Closing, Field, Finding, Move, Owner, Progress, Removal, Wait, shown},
+    plan::{
+        Action, Chain, Check, Closing, Field, Finding, Move, Owner, Progress, Removal, Test, Wait, shown,
+    },
     watch::{Everywhere, Scope, View, Watches},
 };
 
 /// The annotation on objects that a step made: `step/run`.
 pub const RUN_ANNOTATION: &str = "belay.dev/run";
 
+/// What is said of an object that is being deleted when finalizers that nobody serves are taken off it.
+pub(crate) const RELEASED: &str = "released";
+
 /// How often a changed object is read and decided on again before that counts as a failure.
 pub(crate) const CONFLICTS: u32 = 30;
+
+/// How long a watch that is behind is given to catch up before it is asked again.
+const BEHIND: Duration = Duration::from_millis(200);
 
 /// How long a wait goes on before the log says what it waits for.
 pub(crate) const SAY_AFTER: Duration = Duration::from_secs(5);
@@ -139,7 +150,7 @@ impl Trail {
     }
 
     /// A move changed this object, or found it as wanted.
-    fn changed(&mut self, object: &ObjectRef, live: &Value) {
+    pub(crate) fn changed(&mut self, object: &ObjectRef, live: &Value) {
         self.leave(object, Left { uid: uid(live).to_owned(), generation: generation(live), made: false });
     }
 
@@ -197,6 +208,10 @@ pub struct Actor {
     set: Mutex<HashMap<ObjectRef, Vec<Field>>>,
     /// The uids of what this process has brought back.
     revived: Mutex<HashMap<ObjectRef, String>>,
+    /// What this process has made.
+    made: Mutex<HashSet<ObjectRef>>,
+    /// The moves that this process has begun, where it alone has made any of the journal's.
+    tried: Option<Mutex<HashSet<(ObjectRef, String)>>>,
 }
 
 /// When the failure of one chain stops the others at their next move.
@@ -244,6 +259,7 @@ impl Actor {
             watches: Watches::new(cluster.clone(), everywhere),
             cluster,
             ledger,
+            tried: entries.all().is_empty().then(Mutex::default),
             entries: RwLock::new(entries),
             run,
             outcomes: Mutex::default(),
@@ -253,6 +269,7 @@ impl Actor {
             readable: tokio::sync::Mutex::default(),
             set: Mutex::default(),
             revived: Mutex::default(),
+            made: Mutex::default(),
         }
     }
 
@@ -337,26 +354,48 @@ impl Actor {
                 None => groups.push(vec![chain]),
             }
         }
-        let ended = &ended;
-        let one_after_the_other = |group: Vec<_>| async move {
-            // Room for the ends is made at the end: thousands of groups wait at the same time.
-            let mut ends = Vec::new();
-            for chain in group {
-                let end = self.run_chain(chain, manner.bound).await;
-                if manner.stop_all.at(&end) {
-                    self.stop.send_replace(true);
-                }
-                ended(chain, &end);
-                ends.push((chain.subject.clone(), end));
-            }
-            ends
-        };
-        let mut running: FuturesUnordered<_> = groups.into_iter().map(one_after_the_other).collect();
+        let mut running: FuturesUnordered<_> =
+            groups.into_iter().map(|group| self.in_turn(group, manner, &ended)).collect();
         let mut ends = Vec::with_capacity(chains.len());
         while let Some(more) = running.next().await {
             ends.extend(more);
         }
         ends
+    }
+
+    async fn in_turn(
+        &self,
+        group: Vec<&Chain>,
+        manner: Manner,
+        ended: &impl Fn(&Chain, &ChainEnd),
+    ) -> Vec<(ObjectRef, ChainEnd)> {
+        // Room for the ends is made at the end: thousands of groups wait at the same time.
+        let mut ends = Vec::new();
+        let mut failed: Option<&ObjectRef> = None;
+        for chain in group {
+            let end = match failed {
+                // Whoever takes turns shares something, and nobody knows how the one that failed left it.
+                Some(before) if !*self.stop.borrow() && chain.moves.iter().any(Move::writes) => {
+                    self.not_begun(chain, before)
+                }
+                _ => self.run_chain(chain, manner.bound).await,
+            };
+            if matches!(end, ChainEnd::Failed { .. }) {
+                failed.get_or_insert(&chain.subject);
+            }
+            if manner.stop_all.at(&end) {
+                self.stop.send_replace(true);
+            }
+            ended(chain, &end);
+            ends.push((chain.subject.clone(), end));
+        }
+        ends
+    }
+
+    fn not_begun(&self, chain: &Chain, before: &ObjectRef) -> ChainEnd {
+        let why = format!("{}: not begun, since {before} failed, with which it takes turns", chain.subject);
+        self.note(&chain.subject, "failed", why.clone());
+        ChainEnd::Failed { why, hopeless: true }
     }
 
     async fn run_chain(&self, chain: &Chain, bound: bool) -> ChainEnd {
@@ -377,6 +416,7 @@ impl Actor {
             }
             if step.writes() {
                 trail.begin(&step.object);
+                self.begin(step);
             }
             match self.make(step, &mut trail).await {
                 Ok(()) => wrote |= step.writes(),
@@ -467,6 +507,7 @@ impl Actor {
             match self.cluster.create(object, &full, Mode::Real).await {
                 Ok(live) => {
                     trail.made(object, &live);
+                    lock(&self.made).insert(object.clone());
                     self.note(object, "created", "");
                     return Ok(());
                 }
@@ -539,6 +580,14 @@ impl Actor {
                 self.until_removed(object, &gone, removal).await?;
                 return Ok(true);
             }
+            if removal.only_as_seen
+                && step.live.as_ref().is_some_and(|seen| seen.value().get("spec") != found.get("spec"))
+            {
+                return Err(Broken::InTheWay(Finding::skip(
+                    object.clone(),
+                    "was changed after this step had looked at it: run the step again",
+                )));
+            }
             if let Some(image) = &mut known
                 && without_server_fields(found) != image.object.value()
             {
@@ -594,7 +643,7 @@ impl Actor {
             });
             match self.cluster.merge(object, &patch, Mode::Real).await {
                 Ok(_) => {
-                    self.note(object, "released", format!("from {}", removal.orphaned_finalizers.join(", ")));
+                    self.note(object, RELEASED, format!("from {}", removal.orphaned_finalizers.join(", ")));
                     break;
                 }
                 Err(failure) if failure.is_not_found(&object.name) => return Ok(()),
@@ -682,6 +731,29 @@ impl Actor {
     /// Whether this process brought this very object back.
     pub(crate) fn has_revived(&self, object: &ObjectRef, live: &Value) -> bool {
         lock(&self.revived).get(object).is_some_and(|revived| revived == uid(live))
+    }
+
+    fn begin(&self, step: &Move) {
+        if let Some(tried) = &self.tried {
+            lock(tried).insert((step.object.clone(), step.action.key()));
+        }
+    }
+
+    /// Whether an entry's move was certainly never begun.
+    pub(crate) fn never_tried(&self, entry: &Entry) -> bool {
+        let tried =
+            |tried: &Mutex<HashSet<_>>| lock(tried).contains(&(entry.object.clone(), entry.action.key()));
+        self.tried.as_ref().is_some_and(|moves| !tried(moves))
+    }
+
+    /// Whether this process has made an object, and has not taken it back.
+    pub(crate) fn has_made(&self, object: &ObjectRef) -> bool {
+        lock(&self.made).contains(object)
+    }
+
+    /// What this process had made is taken back.
+    pub(crate) fn unmade(&self, object: &ObjectRef) {
+        lock(&self.made).remove(object);
     }
 
     /// Whether this process has set one of these fields of an object before.
@@ -807,8 +879,7 @@ impl Actor {
             None => self.must_exist(object).await?,
         };
         for _ in 0..CONFLICTS {
-            let as_wanted = wanted.iter().all(|field| field.path.get(&live) == field.value.as_ref());
-            if as_wanted {
+            if wanted.iter().all(|field| field.is_in(&live)) {
                 let live = self.disown(object, live).await?;
                 trail.changed(object, &live);
                 return Ok(());
@@ -832,7 +903,9 @@ impl Actor {
                     self.note(object, past_tense(&step.action), describe(&wanted, &live));
                     return Ok(());
                 }
-                Err(failure) if failure.is_conflict() => live = self.must_exist(object).await?,
+                Err(failure) if failure.is_conflict() || failure.is_not_found(&object.name) => {
+                    live = self.must_exist(object).await?;
+                }
                 Err(failure) => return Err(failure.into()),
             }
         }
@@ -871,7 +944,11 @@ impl Actor {
             match self.cluster.json_patch(object, &patch).await {
                 Ok(after) => live = after,
                 // The entry moved since we read it: the patch's own test found that out.
-                Err(failure) if failure.is_conflict() || is_failed_test(&failure) => {
+                Err(failure)
+                    if failure.is_conflict()
+                        || is_failed_test(&failure)
+                        || failure.is_not_found(&object.name) =>
+                {
                     live = self.must_exist(object).await?;
                 }
                 Err(failure) => return Err(failure.into()),
@@ -941,8 +1018,28 @@ impl Actor {
         within: Duration,
         served_by: Option<&ObjectRef>,
     ) -> Result<(), Broken> {
-        let wait = Wait::gone(object, gone, within, served_by);
-        self.wait(object, &wait, &Trail::default()).await
+        let until = Instant::now() + within;
+        loop {
+            let seen = Arc::new(AtomicBool::new(false));
+            let left = until.saturating_duration_since(Instant::now());
+            let wait = Wait::gone(object, gone, left, served_by, seen.clone());
+            self.wait(object, &wait, &Trail::default()).await?;
+            // A watch that never had the object may only be behind: then the server must say that it is gone.
+            if seen.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let Some(live) = self.cluster.get(object).await?.filter(|live| uid(live) == gone) else {
+                return Ok(());
+            };
+            if let (true, Progress::Pending(held)) = (left.is_zero(), Test::Gone.ask(Some(&live))) {
+                return Err(Broken::Because(format!(
+                    "waited {} for {}: {held}",
+                    shown_time(within),
+                    wait.what
+                )));
+            }
+            tokio::time::sleep(BEHIND).await;
+        }
     }
 
     /// Waits, on the watch that all waits on the kind share.
@@ -1066,9 +1163,6 @@ pub(crate) fn sentence(broken: Broken) -> String {
 /// Whether a move is already made, as far as the plan's snapshot tells. Waits never are: they cost no write.
 #[must_use]
 pub fn is_made(step: &Move, entries: &Entries) -> bool {
-    if matches!(step.action, Action::Create { .. } | Action::Wait(_)) {
-        return false;
-    }
     let live = step.live.as_ref().map(Body::value);
     let live = live.as_ref();
     match &step.action {
@@ -1085,8 +1179,7 @@ pub fn is_made(step: &Move, entries: &Entries) -> bool {
             _ => false,
         },
         Action::Patch { .. } | Action::Scale { .. } | Action::Advance { .. } => live.is_some_and(|live| {
-            step.action.fields().iter().all(|field| field.path.get(live) == field.value.as_ref())
-                && disown_patch(live).is_none()
+            step.action.fields().iter().all(|field| field.is_in(live)) && disown_patch(live).is_none()
         }),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, builder::BoolishValueParser};
 
 use crate::{cluster::Access, step::Meta};
 
@@ -10,19 +10,19 @@ use crate::{cluster::Access, step::Meta};
 #[derive(Args, Clone, Debug)]
 pub struct Common {
     /// Namespace of the Helm release that the step belongs to.
-    #[arg(long, env = "BELAY_NAMESPACE", value_name = "NAMESPACE")]
+    #[arg(long, env = "BELAY_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace_name)]
     pub namespace: Option<String>,
     /// Name of the Helm release that the step belongs to.
     #[arg(long, env = "BELAY_RELEASE", value_name = "NAME", default_value = "")]
     pub release: String,
     /// Namespace that keeps the family's lock, journals and reports [default: the family's own]
-    #[arg(long, env = "BELAY_HOME", value_name = "NAMESPACE")]
+    #[arg(long, env = "BELAY_HOME", value_name = "NAMESPACE", value_parser = namespace_name)]
     pub home: Option<String>,
     /// Flags that say which cluster.
     #[command(flatten)]
     pub access: AccessArgs,
     /// Show what would be done, ask the server whether it would be accepted, and write nothing.
-    #[arg(long, env = "BELAY_DRY_RUN")]
+    #[arg(long, env = "BELAY_DRY_RUN", value_parser = BoolishValueParser::new())]
     pub dry_run: bool,
     /// How --dry-run shows the plan.
     #[arg(long, short, env = "BELAY_OUTPUT", value_enum, default_value = "text", value_name = "FORMAT")]
@@ -45,13 +45,13 @@ pub struct Common {
           value_name = "KIND/[NAMESPACE/]NAME")]
     pub exclude: Vec<String>,
     /// Do again what the step's done record says was done.
-    #[arg(long, env = "BELAY_AGAIN")]
+    #[arg(long, env = "BELAY_AGAIN", value_parser = BoolishValueParser::new())]
     pub again: bool,
     /// How log lines look.
     #[arg(long, env = "BELAY_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORMAT")]
     pub log_format: LogFormat,
     /// Print the rights that the step needs and exit.
-    #[arg(long, env = "BELAY_PRINT_RBAC")]
+    #[arg(long, env = "BELAY_PRINT_RBAC", value_parser = BoolishValueParser::new())]
     pub print_rbac: bool,
 }
 
@@ -139,6 +139,18 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(seconds))
 }
 
+/// Parses the name of a namespace.
+pub fn namespace_name(text: &str) -> Result<String, String> {
+    let is_inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = text.as_bytes();
+    let ends_well = bytes.first().is_some_and(is_inner) && bytes.last().is_some_and(is_inner);
+    if ends_well && bytes.len() <= 63 && bytes.iter().all(|byte| is_inner(byte) || *byte == b'-') {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("'{text}' is not the name of a namespace: write lower-case letters, digits and '-'"))
+    }
+}
+
 /// Parses `NAMESPACE/NAME`.
 pub fn namespaced_name(text: &str) -> Result<(String, String), String> {
     match text.split_once('/') {
@@ -188,6 +200,28 @@ mod tests {
         for wrong in ["a", "/b", "a/", "a/b/c", ""] {
             assert!(namespaced_name(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_namespace_has_a_name_that_the_server_would_take() {
+        assert!(namespace_name("kyma-system").is_ok() && namespace_name("7").is_ok());
+        for wrong in ["", "a/b", "A", "-a", "a-", "a.b", &"a".repeat(64)] {
+            assert!(namespace_name(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_switch_is_set_by_one_as_well_as_by_true() {
+        let parsed = |value: &str| {
+            let command = Common::augment_args(clap::Command::new("step"));
+            let flag = command.get_arguments().find(|arg| arg.get_id() == "dry_run").cloned();
+            flag.map(|flag| flag.env(None::<&str>).default_missing_value(value.to_owned()))
+                .map(|flag| clap::Command::new("step").arg(flag))
+                .and_then(|command| command.try_get_matches_from(["step", "--dry-run"]).ok())
+                .map(|matches| matches.get_flag("dry_run"))
+        };
+        assert_eq!((parsed("1"), parsed("true"), parsed("no")), (Some(true), Some(true), Some(false)));
+        assert_eq!(parsed("perhaps"), None);
     }
 
     #[test]

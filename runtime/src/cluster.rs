@@ -92,6 +92,9 @@ pub enum Halt {
     /// Another run may be writing now.
     #[error("the lock is lost: {0}")]
     LockLost(String),
+    /// There was never a lock to lose.
+    #[error("the lock could not be had: {0}")]
+    NoLock(String),
     /// Our rights were taken away.
     #[error("the API server does not know us any more (401): {0}")]
     Unauthorized(String),
@@ -142,6 +145,12 @@ impl Answer {
             408 | 429 | 500 | 502 | 503 | 504 => Verdict::Retry,
             _ => Verdict::Permanent,
         }
+    }
+
+    /// Whether the server may still be at work on the call: a proxy lost patience or the server, or the server did with
+    /// its store.
+    fn may_still_land(&self) -> bool {
+        matches!(self.code, 408 | 502 | 504) || self.message.contains("timed out")
     }
 
     fn parse(code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
@@ -657,7 +666,13 @@ impl Cluster {
                         }
                         (answer.to_string(), answer.retry_after)
                     }
-                    Verdict::Retry => (answer.to_string(), answer.retry_after),
+                    Verdict::Retry => {
+                        // Somebody on the way gave up waiting for the answer: the call itself may still be at work.
+                        if call.writes() && answer.may_still_land() {
+                            self.may_land_late();
+                        }
+                        (answer.to_string(), answer.retry_after)
+                    }
                 },
             };
             let delay = delays.next().unwrap_or(Duration::from_secs(5)).max(wait.unwrap_or_default());

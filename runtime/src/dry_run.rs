@@ -68,7 +68,7 @@ pub async fn prove_restorable(actor: &Actor, entries: &[Entry]) -> Result<Vec<Fi
 }
 
 /// A plan with what the server said to each of its moves.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub struct Tried {
     phases: Vec<Vec<TriedChain>>,
     #[serde(rename = "pointOfNoReturn")]
@@ -174,7 +174,7 @@ async fn ask(actor: &Actor, step: &Move, entries: &Entries) -> Result<Server, Fa
             actor.cluster.create(&step.object, &full, Mode::DryRun).await
         }
         (Action::Delete(removal) | Action::Recreate(removal), Some(live)) if !is_going(live) => {
-            ask_removal(actor, step, removal, live).await
+            ask_of_newest(actor, &step.object, live, |live| ask_removal(actor, step, removal, live)).await
         }
         (Action::Delete(_) | Action::Recreate(_), _) => {
             let known = entries.find(step).is_some();
@@ -183,8 +183,11 @@ async fn ask(actor: &Actor, step: &Move, entries: &Entries) -> Result<Server, Fa
             return Ok(Server::NotTried(why.to_owned()));
         }
         (Action::Patch { .. } | Action::Scale { .. } | Action::Advance { .. }, Some(live)) => {
-            let fields = step.action.fields();
-            actor.swap(&step.object, &step.action, &fields, live, Mode::DryRun).await
+            let fields = &step.action.fields();
+            ask_of_newest(actor, &step.object, live, |live| async move {
+                actor.swap(&step.object, &step.action, fields, &live, Mode::DryRun).await
+            })
+            .await
         }
         (Action::Patch { .. } | Action::Scale { .. } | Action::Advance { .. }, None) => {
             return Ok(Server::NotTried("the object is not there".to_owned()));
@@ -192,14 +195,49 @@ async fn ask(actor: &Actor, step: &Move, entries: &Entries) -> Result<Server, Fa
     };
     match answer {
         Ok(_) => Ok(Server::Accepts),
+        // A real run would see these too, and would not fail for them.
+        Err(failure) if failure.is_already_exists() => {
+            Ok(Server::NotTried("one of that name is there: if it is going, it is waited for".to_owned()))
+        }
+        Err(failure) if failure.is_not_found(&step.object.name) => {
+            Ok(Server::NotTried("somebody has just deleted it".to_owned()))
+        }
+        Err(failure) if failure.namespace_is_going() => {
+            Ok(Server::NotTried("its namespace is being deleted".to_owned()))
+        }
+        Err(failure) if failure.is_conflict() => Ok(Server::NotTried(
+            "it is changed all the time: it is read again before it is changed".to_owned(),
+        )),
         Err(Failure::Refused { answer, .. }) => Ok(Server::Refuses(answer.to_string())),
         Err(failure) => Err(failure),
     }
 }
 
-async fn ask_removal(actor: &Actor, step: &Move, removal: &Removal, live: &Value) -> Result<Value, Failure> {
-    let precondition =
-        Precondition { uid: uid(live).to_owned(), resource_version: Some(resource_version(live).to_owned()) };
+/// Asks, and once more with the object as it is now if it has changed since the plan was made: a large plan takes its time
+/// to be tried, and a status may change every second.
+async fn ask_of_newest<F>(
+    actor: &Actor,
+    object: &ObjectRef,
+    live: &Value,
+    ask: impl Fn(Value) -> F,
+) -> Result<Value, Failure>
+where
+    F: Future<Output = Result<Value, Failure>>,
+{
+    match ask(live.clone()).await {
+        Err(failure) if failure.is_conflict() => match actor.cluster.get(object).await? {
+            Some(newest) if uid(&newest) == uid(live) => ask(newest).await,
+            _ => Err(failure),
+        },
+        answer => answer,
+    }
+}
+
+async fn ask_removal(actor: &Actor, step: &Move, removal: &Removal, live: Value) -> Result<Value, Failure> {
+    let precondition = Precondition {
+        uid: uid(&live).to_owned(),
+        resource_version: Some(resource_version(&live).to_owned()),
+    };
     actor.cluster.delete(&step.object, &precondition, removal.propagation, Mode::DryRun).await
 }
 

@@ -8,6 +8,7 @@ use std::{
     collections::HashMap,
     io::{BufRead as _, BufReader, Write as _},
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context as _, bail};
@@ -257,11 +258,13 @@ impl Entry {
         }
     }
 
-    /// Whether this is the entry of a move. Two moves may set one field, each to another value, in two phases.
+    /// Whether this is the entry of a move. Two moves may set one field, each to another value, in two phases; and what is
+    /// made may differ from what an earlier attempt was about to make.
     fn same_move(&self, step: &Move) -> bool {
         self.object == step.object
             && self.action.verb() == step.verb()
             && self.action.fields() == step.action.fields()
+            && self.action.body() == step.action.body()
     }
 }
 
@@ -322,7 +325,25 @@ impl Entries {
             .map(|(object, _)| object)
     }
 
-    /// The object as it was before the journal's first entry about it.
+    /// Everything that the journal's moves were to make of an object that was not there.
+    pub fn bodies(&self, object: &ObjectRef) -> impl Iterator<Item = &Body> {
+        self.of(object).filter_map(|entry| entry.action.body())
+    }
+
+    /// Whether an object's fields are as they were before an entry that stands before this one: then this one's move was
+    /// never made.
+    pub(crate) fn is_before(&self, entry: &Entry, live: &Value) -> bool {
+        let paths: Vec<FieldPath> = entry.action.fields().into_iter().map(|field| field.path).collect();
+        self.of(&entry.object).filter(|older| older.phase < entry.phase).any(|older| match &older.before {
+            Before::Fields(old) => {
+                paths.iter().all(|path| old.iter().any(|field| field.path == *path && field.is_in(live)))
+            }
+            _ => false,
+        })
+    }
+
+    /// The object as it was before the journal's first entry about it. What this journal's moves have not changed yet is
+    /// as it is now: somebody may have changed it since it was journalled.
     #[must_use]
     pub fn origin(&self, object: &ObjectRef, live: Option<&Value>) -> Option<Value> {
         let mut origin: Option<Value> = None;
@@ -331,14 +352,20 @@ impl Entries {
             match &entry.before {
                 Before::Nothing => {}
                 Before::Object(image) => {
-                    let mut whole = image.with_status();
-                    whole["metadata"]["uid"] = image.uid.clone().into();
-                    origin = Some(whole);
+                    let untouched = live.filter(|live| uid(live) == image.uid && !is_going(live));
+                    origin = Some(untouched.cloned().unwrap_or_else(|| {
+                        let mut whole = image.with_status();
+                        whole["metadata"]["uid"] = image.uid.clone().into();
+                        whole
+                    }));
                 }
                 Before::Fields(fields) => {
                     if let Some(mut value) = origin.take().or_else(|| live.cloned()) {
+                        let wrote = entry.action.fields();
                         for field in fields {
-                            field.path.set(&mut value, field.value.clone());
+                            if wrote.iter().any(|ours| ours.path == field.path && ours.is_in(&value)) {
+                                field.path.set(&mut value, field.value.clone());
+                            }
                         }
                         origin = Some(value);
                     }
@@ -496,8 +523,8 @@ impl Ledger {
             chunks: Vec::new(),
         };
         let mut head = self.head.clone();
+        prune(&mut head.journals);
         head.journals.insert(0, journal);
-        head.journals.truncate(KEPT + 1);
         self.room = None;
         self.append_to(head, entries).await
     }
@@ -571,6 +598,15 @@ impl Ledger {
         let mut head = self.head.clone();
         let Some(journal) = head.current() else { return Ok(()) };
         journal.handed_on = true;
+        for _ in 1..TRIES {
+            let (object, body) = self.head_secret(&head);
+            match self.cluster.replace_now(&object, &body).await {
+                Ok(()) => return Ok(()),
+                Err(failure) if failure.is_conflict() => return Err(failure),
+                // A node that is drained is often not the only thing that is restarted.
+                Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+            }
+        }
         let (object, body) = self.head_secret(&head);
         self.cluster.replace_now(&object, &body).await
     }
@@ -676,6 +712,15 @@ impl Journal {
     #[must_use]
     pub fn is_given_up(&self) -> bool {
         self.deaths >= DEATHS
+    }
+}
+
+/// Leaves as many closed journals as are kept. What is done can still be undone and goes last; of what is closed otherwise
+/// only the newest tells anybody anything.
+fn prune(journals: &mut Vec<Journal>) {
+    while journals.len() > KEPT {
+        let idle = journals.iter().skip(1).rposition(|journal| journal.status != Status::Done);
+        journals.remove(idle.map_or(journals.len() - 1, |index| index + 1));
     }
 }
 
@@ -910,11 +955,11 @@ mod tests {
         assert!(error.to_string().contains("format 9"), "{error}");
     }
 
-    #[test]
-    fn old_closed_journals_make_room_and_the_open_one_never_does() {
-        let journal = |chunks: std::ops::Range<usize>| Journal {
-            run: "r".into(),
-            status: Status::Done,
+    fn journal(run: &str, status: Status, chunks: std::ops::Range<usize>) -> Journal {
+        let chunk = |n| Chunk { name: format!("belay-s-{n:02}"), sha256: String::new(), entries: 1 };
+        Journal {
+            run: run.into(),
+            status,
             opened: String::new(),
             changed: String::new(),
             deaths: 0,
@@ -922,10 +967,13 @@ mod tests {
             no_return: false,
             undoing: None,
             remark: String::new(),
-            chunks: chunks
-                .map(|n| Chunk { name: format!("belay-s-{n:02}"), sha256: String::new(), entries: 1 })
-                .collect(),
-        };
+            chunks: chunks.map(chunk).collect(),
+        }
+    }
+
+    #[test]
+    fn old_closed_journals_make_room_and_the_open_one_never_does() {
+        let journal = |chunks| journal("r", Status::Done, chunks);
         let mut journals = vec![journal(0..0), journal(0..16), journal(16..32)];
         let free = free_names("s", &mut journals, 10, None).unwrap();
         assert_eq!((journals.len(), free[0].as_str()), (2, "belay-s-16"));
@@ -947,14 +995,62 @@ mod tests {
         assert_eq!(entries.taken_away(&kinds::CONFIG_MAP, Some("other")).count(), 0);
     }
 
+    /// An entry of a patch that gives the label x a value, of an object that had another one.
+    fn labelled(phase: usize, from: Option<&str>, to: &str) -> Entry {
+        let object = kinds::CONFIG_MAP.object("ns", "a");
+        let live = json!({"metadata": {"name": "a", "labels": from.map(|from| json!({"x": from}))}});
+        let item = crate::plan::Item::new(object.clone(), Some(&live), None);
+        let field = Field { path: FieldPath::dotted("metadata.labels.x"), value: Some(to.into()) };
+        Entry::of(phase, &Chain::new(object, Vec::new()), 0, &Move::patch(&item, vec![field]))
+    }
+
     #[test]
     fn the_origin_of_a_patched_object_has_the_old_values() {
         let object = kinds::CONFIG_MAP.object("ns", "a");
-        let old = Field { path: FieldPath::dotted("metadata.labels.x"), value: None };
-        let mut patch = entry("a", &config_map("a", "v"));
-        patch.before = Before::Fields(vec![old]);
         let live = json!({"metadata": {"name": "a", "labels": {"x": "new", "y": "kept"}}});
-        let origin = Entries::new(vec![patch]).origin(&object, Some(&live)).unwrap();
+        let origin = Entries::new(vec![labelled(0, None, "new")]).origin(&object, Some(&live)).unwrap();
         assert_eq!(origin["metadata"]["labels"], json!({"y": "kept"}));
+    }
+
+    #[test]
+    fn what_somebody_changed_before_our_move_was_made_is_part_of_the_origin() {
+        let object = kinds::CONFIG_MAP.object("ns", "a");
+        let edited = json!({"metadata": {"name": "a", "labels": {"x": "somebody's"}}});
+        let origin = Entries::new(vec![labelled(0, None, "new")]).origin(&object, Some(&edited)).unwrap();
+        assert_eq!(origin["metadata"]["labels"]["x"], "somebody's");
+        let entries = Entries::new(vec![entry("a", &config_map("a", "journalled"))]);
+        let mut edited = config_map("a", "edited since");
+        assert_eq!(entries.origin(&object, Some(&edited)).unwrap()["data"]["k"], "edited since");
+        edited["metadata"]["deletionTimestamp"] = "now".into();
+        assert_eq!(entries.origin(&object, Some(&edited)).unwrap()["data"]["k"], "journalled");
+        edited["metadata"] = json!({"name": "a", "uid": "another"});
+        assert_eq!(entries.origin(&object, Some(&edited)).unwrap()["data"]["k"], "journalled");
+    }
+
+    #[test]
+    fn a_field_that_no_phase_has_reached_is_as_before_for_all_of_them() {
+        let entries =
+            Entries::new(vec![labelled(0, Some("old"), "half-way"), labelled(1, Some("half-way"), "new")]);
+        let live = |x: &str| json!({"metadata": {"labels": {"x": x}}});
+        let last = &entries.all()[1];
+        assert!(entries.is_before(last, &live("old")));
+        assert!(!entries.is_before(last, &live("somebody's")) && !entries.is_before(last, &live("new")));
+    }
+
+    #[test]
+    fn what_is_done_and_can_be_undone_is_kept_longer_than_what_was_undone() {
+        let journal = |run, status| journal(run, status, 0..0);
+        let mut journals = vec![
+            journal("5", Status::Undone),
+            journal("4", Status::Undone),
+            journal("3", Status::Accepted),
+            journal("2", Status::Done),
+            journal("1", Status::Done),
+        ];
+        prune(&mut journals);
+        assert_eq!(journals.iter().map(|j| j.run.as_str()).collect::<Vec<_>>(), ["5", "2", "1"]);
+        let mut done: Vec<Journal> = ["4", "3", "2", "1"].map(|run| journal(run, Status::Done)).into();
+        prune(&mut done);
+        assert_eq!(done.iter().map(|j| j.run.as_str()).collect::<Vec<_>>(), ["4", "3", "2"]);
     }
 }

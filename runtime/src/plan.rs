@@ -1,6 +1,14 @@
 //! A plan is data: chains of moves in phases, and findings. Steps build plans, the runtime carries them out.
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -136,6 +144,9 @@ pub struct Removal {
     /// take the old one for the new.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub companions: Vec<ObjectRef>,
+    /// Whether it is left alone if its spec is not the one that the plan saw: what was checked before is not what would go.
+    #[serde(default)]
+    pub only_as_seen: bool,
     /// Finalizers that nobody serves any more: they are taken off once the object is being deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub orphaned_finalizers: Vec<String>,
@@ -162,6 +173,14 @@ pub struct Field {
     pub path: FieldPath,
     /// To what.
     pub value: Option<Value>,
+}
+
+impl Field {
+    /// Whether an object's field has this value.
+    #[must_use]
+    pub fn is_in(&self, object: &Value) -> bool {
+        self.path.get(object) == self.value.as_ref()
+    }
 }
 
 /// An owner reference whose uid is not known when the plan is made.
@@ -227,7 +246,7 @@ impl Test {
         match self {
             Self::Gone => Progress::Done,
             Self::Field(field) => {
-                if field.path.get(object) == field.value.as_ref() {
+                if field.is_in(object) {
                     Progress::Done
                 } else {
                     Progress::Pending(format!("{} is {}", field.path, shown(field.path.get(object))))
@@ -291,21 +310,26 @@ pub struct Wait {
 
 impl Wait {
     /// A wait until the object of this uid is gone. Whoever waits in vain learns what holds it, and whether the Deployment
-    /// that serves its finalizers runs.
+    /// that serves its finalizers runs. `seen` tells afterwards whether the watch ever had it: one that is behind does not
+    /// have it yet.
     pub(crate) fn gone(
         object: &ObjectRef,
         gone: &str,
         within: Duration,
         served_by: Option<&ObjectRef>,
+        seen: Arc<AtomicBool>,
     ) -> Self {
         let (watched, gone, server) = (object.clone(), gone.to_owned(), served_by.cloned());
         let check = move |view: &View<'_>| match view.get(&watched) {
-            Some(live) if uid(&live) == gone => match (Test::Gone.ask(Some(&live)), &server) {
-                (Progress::Pending(held), Some(server)) => {
-                    Progress::Pending(format!("{held}; {}", life_of(server, view.get(server).as_ref())))
+            Some(live) if uid(&live) == gone => {
+                seen.store(true, Ordering::Relaxed);
+                match (Test::Gone.ask(Some(&live)), &server) {
+                    (Progress::Pending(held), Some(server)) => {
+                        Progress::Pending(format!("{held}; {}", life_of(server, view.get(server).as_ref())))
+                    }
+                    (asked, _) => asked,
                 }
-                (asked, _) => asked,
-            },
+            }
             _ => Progress::Done,
         };
         Self {
@@ -484,7 +508,7 @@ impl Move {
     /// its finalizers.
     #[must_use]
     pub fn wait_gone(item: &Item, within: Duration, served_by: &ObjectRef) -> Self {
-        let wait = Wait::gone(&item.object, &item.uid, within, Some(served_by));
+        let wait = Wait::gone(&item.object, &item.uid, within, Some(served_by), Arc::default());
         Self::new(item.object.clone(), Action::Wait(wait), None)
     }
 
@@ -536,6 +560,22 @@ impl Action {
         }
     }
 
+    /// What the action makes, where it makes an object.
+    #[must_use]
+    pub fn body(&self) -> Option<&Body> {
+        match self {
+            Self::Create { body, .. } => Some(body),
+            _ => None,
+        }
+    }
+
+    /// What tells the action from others on the same object: the verb, and the fields with their values.
+    #[must_use]
+    pub(crate) fn key(&self) -> String {
+        let fields = self.fields().into_iter().map(|field| format!(" {}={:?}", field.path, field.value));
+        std::iter::once(self.verb().to_owned()).chain(fields).collect()
+    }
+
     /// The fields that the action sets, where it sets fields of an object that stays.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
@@ -562,9 +602,17 @@ impl Removal {
             not_on_create: Vec::new(),
             within,
             companions: Vec::new(),
+            only_as_seen: false,
             orphaned_finalizers: Vec::new(),
             served_by: None,
         }
+    }
+
+    /// Leaves the object alone if somebody changes its spec after the plan has looked.
+    #[must_use]
+    pub fn only_as_seen(mut self) -> Self {
+        self.only_as_seen = true;
+        self
     }
 
     /// Says how one sees that the object works.

@@ -205,11 +205,16 @@ pub fn counted(counts: &BTreeMap<String, usize>) -> String {
 /// Cuts a verdict to the length that an Event takes, at a character's edge.
 #[must_use]
 pub fn cut(verdict: &str) -> String {
-    let one_line = verdict.split_whitespace().collect::<Vec<_>>().join(" ");
-    if one_line.len() <= VERDICT_BYTES {
+    cut_to(verdict, VERDICT_BYTES)
+}
+
+/// Cuts a text to one line of so many bytes at the most, at a character's edge.
+pub(crate) fn cut_to(text: &str, bytes: usize) -> String {
+    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if one_line.len() <= bytes {
         return one_line;
     }
-    let mut end = VERDICT_BYTES - 4;
+    let mut end = bytes - 4;
     while !one_line.is_char_boundary(end) {
         end -= 1;
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::{signal::unix::SignalKind, sync::Mutex, time::Instant};
 
 use crate::{
-    act::{Actor, ChainEnd, Manner, Outcome, StopAll, is_made},
+    act::{Actor, ChainEnd, Manner, Outcome, RELEASED, StopAll, is_made},
     args::{Common, OnFailure},
     cluster::{Cluster, Failure, Halt},
     dry_run,
@@ -18,7 +18,7 @@ use crate::{
     lock::{self, Lock, NotLocked},
     logging::Meter,
     object::{Kind, ObjectRef, kinds, shown_time, text, uid},
-    plan::{Chain, Closing, Finding, Level, Move, Plan},
+    plan::{Action, Chain, Closing, Finding, Level, Move, Plan},
     preflight::{self, Preflight},
     report::{self, Report, Result as Ended},
     step::{Meta, Missing, Reader, Step, runtime_rules, watched_everywhere},
@@ -30,6 +30,13 @@ const ROUNDS: usize = 3;
 
 /// Chains that a journal's head can name: more would not fit into a Secret. Where more fail, the whole step is undone.
 const CHAINS_IN_HEAD: usize = 2000;
+
+/// The Job's first pod begins within this time. One that takes longer counts as a later one: it is then more careful than
+/// it need be.
+const FIRST_POD_WITHIN: Duration = Duration::from_secs(20);
+
+/// Of a verdict, what each of its reasons may take up: the command to run next comes last and must not be cut off.
+const REASON_BYTES: usize = 300;
 
 /// How a run ended, in one word and one sentence.
 #[derive(Debug)]
@@ -50,6 +57,8 @@ impl Ending {
 enum Stop {
     /// It ends with a verdict.
     Ending(Ending),
+    /// It is refused for this reason. With a journal open, something has been written, and the reason is that of a failure.
+    Refused(String),
     /// It must not go on, and must not say anything more to the cluster.
     Halt(Halt),
 }
@@ -60,11 +69,22 @@ impl From<Ending> for Stop {
     }
 }
 
+impl Stop {
+    /// Why, where that may be said.
+    fn reason(self) -> Result<String, Halt> {
+        match self {
+            Self::Ending(ending) => Ok(ending.verdict),
+            Self::Refused(why) => Ok(why),
+            Self::Halt(halt) => Err(halt),
+        }
+    }
+}
+
 /// Before the first write of a move, a call that fails ends in a refusal.
 fn refused(failure: Failure) -> Stop {
     match failure {
         Failure::Halted(halt) => Stop::Halt(halt),
-        failure => Ending::new(Ended::Refused, format!("nothing was written: {failure}")).into(),
+        failure => Stop::Refused(failure.to_string()),
     }
 }
 
@@ -76,7 +96,11 @@ fn journal_refused(trouble: Trouble) -> Stop {
 }
 
 fn unusable(error: &anyhow::Error) -> Stop {
-    Ending::new(Ended::Refused, format!("nothing was written: {error:#}")).into()
+    Stop::Refused(format!("{error:#}"))
+}
+
+fn refusal(why: &str) -> Ending {
+    Ending::new(Ended::Refused, format!("refused, nothing was written: {why}"))
 }
 
 /// An earlier attempt has changed things, and a call failed before this one could go on: the next may do better.
@@ -138,6 +162,13 @@ pub async fn run<S: Step>(common: &Common, own: &S::Args) -> Ending {
     };
     let ending = match run.story().await {
         Ok(ending) | Err(Stop::Ending(ending)) => ending,
+        Err(Stop::Refused(why)) => {
+            if common.dry_run {
+                // A program that reads the answer finds the refusals where the plan would be.
+                dry_run::print(&dry_run::Tried::default(), &run.findings, common.output);
+            }
+            refusal(&why)
+        }
         Err(Stop::Halt(halt)) => return run.halted(&halt).await,
     };
     run.close(ending).await
@@ -212,11 +243,13 @@ impl<S: Step> Run<'_, S> {
         };
         let ready = match ready {
             Ready::Yes(missing) => missing,
-            Ready::No(ending, missing) => {
-                // With a journal open, an earlier attempt has changed things: that is neither a refusal nor nothing.
+            Ready::Nothing(why, missing) => {
+                let ending = Ending::new(Ended::NothingToDo, why);
                 if self.common.dry_run {
                     return Ok(ending);
                 }
+                // With a journal open an earlier attempt has changed things, and that is not nothing: a step may itself
+                // have removed the last of its source APIs.
                 match self.own_journal().await? {
                     Head::Open => {}
                     Head::Unknown if !self.first_pod => return Ok(cannot_tell(&ending.verdict)),
@@ -224,12 +257,21 @@ impl<S: Step> Run<'_, S> {
                 }
                 self.take_lock().await?;
                 let recovered = self.recover().await?;
-                if ending.result == Ended::NothingToDo {
-                    // A step may itself have removed the last of its source APIs.
-                    return self.migrate(missing, recovered).await;
+                return self.migrate(missing, recovered).await;
+            }
+            Ready::Refused(why) => {
+                if self.common.dry_run {
+                    return Err(Stop::Refused(why));
                 }
-                let migration = self.migration(missing, recovered);
-                return self.fail(&migration, ending.verdict).await;
+                match self.own_journal().await? {
+                    Head::Open => {}
+                    Head::Unknown if !self.first_pod => return Ok(cannot_tell(&why)),
+                    Head::Closed | Head::Unknown => return Err(Stop::Refused(why)),
+                }
+                self.take_lock().await?;
+                let recovered = self.recover().await?;
+                let migration = self.migration(Missing::default(), recovered);
+                return self.fail(&migration, why).await;
             }
         };
         if self.common.dry_run {
@@ -283,11 +325,13 @@ impl<S: Step> Run<'_, S> {
             // Until the Job says otherwise.
             self.first_pod = false;
             if let Some(job) = self.cluster.get(&object).await? {
-                self.first_pod = job.pointer("/status/failed").and_then(Value::as_i64).unwrap_or(0) == 0;
                 let started =
                     text(&job, "/status/startTime").and_then(|time| time.parse::<jiff::Timestamp>().ok());
                 let ago = started
                     .and_then(|time| Duration::try_from(jiff::Timestamp::now().duration_since(time)).ok());
+                // A pod that was evicted does not count as failed, but whoever comes after it comes late.
+                let failed = job.pointer("/status/failed").and_then(Value::as_i64).unwrap_or(0);
+                self.first_pod = failed == 0 && ago.is_none_or(|ago| ago < FIRST_POD_WITHIN);
                 start = ago.and_then(|ago| start.checked_sub(ago)).unwrap_or(start);
                 self.job = Some((object, uid(&job).to_owned()));
             }
@@ -313,23 +357,22 @@ impl<S: Step> Run<'_, S> {
         let patience = self.common.deadline.unwrap_or(Self::META.deadline) / 3;
         let until = (Instant::now() + patience).min(self.cluster.deadline());
         match preflight::check(&self.cluster, &needs, &rules, until).await? {
-            Preflight::NothingToMigrate { why, unserved } => Ok(Ready::No(
-                Ending::new(Ended::NothingToDo, why),
-                Missing { unserved, ..Missing::default() },
-            )),
+            Preflight::NothingToMigrate { why, unserved } => {
+                Ok(Ready::Nothing(why, Missing { unserved, ..Missing::default() }))
+            }
             Preflight::Ready { unserved, absent, findings } => {
                 self.findings.extend(findings);
                 Ok(Ready::Yes(Missing { unserved, absent }))
             }
             Preflight::Refused(refusals) => {
                 self.findings.extend(refusals);
-                Ok(Ready::No(self.refusal(), Missing::default()))
+                Ok(Ready::Refused(self.refusals()))
             }
         }
     }
 
-    /// The ending that names every refusal.
-    fn refusal(&self) -> Ending {
+    /// Every refusal, in one sentence.
+    fn refusals(&self) -> String {
         let reasons: Vec<String> = self
             .findings
             .iter()
@@ -339,18 +382,16 @@ impl<S: Step> Run<'_, S> {
         for reason in &reasons {
             log::error!("refused: {reason}");
         }
-        Ending::new(Ended::Refused, format!("refused, nothing was written: {}", reasons.join("; ")))
+        reasons.join("; ")
     }
 
     async fn take_lock(&mut self) -> Result<(), Stop> {
         let not_locked = |not: NotLocked| match not {
             held @ NotLocked::Held { .. } => Stop::Ending(Ending::new(Ended::NotNow, held.to_string())),
-            NotLocked::WrongHome(why) => {
-                Stop::Ending(Ending::new(Ended::Refused, format!("refused, nothing was written: {why}")))
-            }
+            NotLocked::WrongHome(why) => Stop::Refused(why),
             NotLocked::Call(Failure::Halted(halt)) => Stop::Halt(halt),
             // Not a refusal: whoever may not ask for the lock can't say anything about the cluster.
-            NotLocked::Call(failure) => Stop::Halt(Halt::LockLost(failure.to_string())),
+            NotLocked::Call(failure) => Stop::Halt(Halt::NoLock(failure.to_string())),
         };
         let patience = (self.common.deadline.unwrap_or(Self::META.deadline) / 2).min(Duration::from_secs(60));
         let until = Instant::now() + patience;
@@ -443,10 +484,7 @@ impl<S: Step> Run<'_, S> {
             }
             log::info!("resuming: an earlier attempt (run {}) ended half-way", journal.run);
         } else if Instant::now() >= self.times.forward {
-            return Ok(Ending::new(
-                Ended::Refused,
-                "refused, nothing was written: the deadline had passed before the step could begin",
-            ));
+            return Err(Stop::Refused("the deadline had passed before the step could begin".to_owned()));
         }
         self.rounds(migration).await
     }
@@ -474,12 +512,14 @@ impl<S: Step> Run<'_, S> {
             let (mut plan, entries) = match self.decide(migration, round == 1).await {
                 Ok(decided) => decided,
                 // Every move is made; only looking again failed, and that takes nothing back.
-                Err(Stop::Ending(ending)) if round > 1 => {
-                    self.could_not_look_again(&ending);
+                Err(stop) if round > 1 => {
+                    self.could_not_look_again(stop)?;
                     break;
                 }
                 // With a journal open something has been done: that is not a refusal any more.
-                Err(Stop::Ending(ending)) if journalled => return self.fail(migration, ending.verdict).await,
+                Err(stop) if journalled => {
+                    return self.fail(migration, stop.reason().map_err(Stop::Halt)?).await;
+                }
                 Err(stop) => return Err(stop),
             };
             if resumed && round == 1 {
@@ -520,12 +560,12 @@ impl<S: Step> Run<'_, S> {
                 };
                 match journal {
                     Ok(()) => {}
-                    Err(Stop::Ending(ending)) if round > 1 => {
-                        self.could_not_look_again(&ending);
+                    Err(stop) if round > 1 => {
+                        self.could_not_look_again(stop)?;
                         break;
                     }
-                    Err(Stop::Ending(ending)) if journalled => {
-                        return self.fail(migration, ending.verdict).await;
+                    Err(stop) if journalled => {
+                        return self.fail(migration, stop.reason().map_err(Stop::Halt)?).await;
                     }
                     Err(stop) => return Err(stop),
                 }
@@ -587,10 +627,12 @@ impl<S: Step> Run<'_, S> {
         Ok(None)
     }
 
-    fn could_not_look_again(&mut self, ending: &Ending) {
-        let message = format!("all moves were made, but looking for new objects failed: {}", ending.verdict);
+    fn could_not_look_again(&mut self, stop: Stop) -> Result<(), Stop> {
+        let why = stop.reason().map_err(Stop::Halt)?;
+        let message = format!("all moves were made, but looking for new objects failed: {why}");
         log::warn!("{message}");
         self.findings.push(Finding::note(None, message));
+        Ok(())
     }
 
     /// Reads and decides.
@@ -614,11 +656,7 @@ impl<S: Step> Run<'_, S> {
         left_out.extend(entries.named(&self.common.exclude).cloned());
         plan.exclude(&self.common.exclude, left_out);
         if let Some(mistake) = plan.mistakes().first() {
-            return Err(Ending::new(
-                Ended::Refused,
-                format!("refused, nothing was written: this is a bug in {}: {mistake}", Self::META.name),
-            )
-            .into());
+            return Err(Stop::Refused(format!("this is a bug in {}: {mistake}", Self::META.name)));
         }
         if first {
             self.closing = plan.closing.take();
@@ -627,7 +665,7 @@ impl<S: Step> Run<'_, S> {
                 log::info!("{}: {finding}", if finding.level == Level::Skip { "skipping" } else { "note" });
             }
             if plan.refusals().next().is_some() {
-                return Err(self.refusal().into());
+                return Err(Stop::Refused(self.refusals()));
             }
         } else {
             self.add_findings_of_what_appeared(&plan);
@@ -649,8 +687,12 @@ impl<S: Step> Run<'_, S> {
             });
         }
         for object in fought {
-            let finding =
-                Finding::skip(object, "was changed back by somebody while the step ran: it is left as it is");
+            let message = if migration.actor.has_made(&object) {
+                "was deleted by somebody while the step ran: it is not made again"
+            } else {
+                "was changed back by somebody while the step ran: it is left as it is"
+            };
+            let finding = Finding::skip(object, message);
             if !self.findings.contains(&finding) {
                 log::warn!("{finding}");
                 self.findings.push(finding);
@@ -702,7 +744,7 @@ impl<S: Step> Run<'_, S> {
                 ),
             ));
         }
-        Err(self.refusal().into())
+        Err(Stop::Refused(self.refusals()))
     }
 
     /// Stores the pre-images, after proving that each could be restored.
@@ -725,7 +767,7 @@ impl<S: Step> Run<'_, S> {
         }
         missing.retain(|entry| !self.skipped.contains(&entry.chain));
         if self.findings.iter().any(|finding| finding.level == Level::Refuse) {
-            return Err(self.refusal().into());
+            return Err(Stop::Refused(self.refusals()));
         }
         if missing.is_empty() {
             return Ok(());
@@ -905,7 +947,17 @@ impl<S: Step> Run<'_, S> {
             return self.fail(migration, reasons(failed)).await;
         }
         self.outcomes = migration.actor.outcomes();
-        Ok(Ending::new(Ended::Restored, format!("failed: {}. Nothing had been changed", reasons(failed))))
+        let why = reasons(failed);
+        // What is on its way out is not journalled: it cannot be brought back, only helped on.
+        let released = self.outcomes.iter().filter(|outcome| outcome.what == RELEASED).count();
+        let done = match released {
+            0 => "Nothing had been changed".to_owned(),
+            some => format!(
+                "Nothing had been changed but {some} objects that were being deleted already: \
+                             finalizers that nobody serves were taken off them"
+            ),
+        };
+        Ok(Ending::new(Ended::Restored, format!("failed: {why}. {done}")))
     }
 
     /// Something was done and the step cannot go on: undo it, or, past the point of no return, leave it for a rerun.
@@ -915,7 +967,8 @@ impl<S: Step> Run<'_, S> {
             return Ok(Ending::new(
                 Ended::Unfinished,
                 format!(
-                    "unfinished, past the point of no return: {why}. Run the step again when the cause is gone"
+                    "unfinished, past the point of no return: {}. Run the step again when the cause is gone",
+                    report::cut_to(&why, 2 * REASON_BYTES)
                 ),
             ));
         }
@@ -943,12 +996,17 @@ impl<S: Step> Run<'_, S> {
             match ledger.mark(Status::Undone, None).await {
                 Ok(()) => {}
                 Err(Failure::Halted(halt)) => return Err(Stop::Halt(halt)),
+                Err(failure) if failure.is_conflict() => return Err(Stop::Halt(another_writer())),
                 // The journal stays marked as being undone; whoever comes next finds all in place and closes it.
                 Err(failure) => log::error!("the journal could not be closed: {failure}"),
             }
             return Ok(Ending::new(
                 Ended::Restored,
-                format!("failed: {why}. Everything is as it was before: {}", undone.in_words()),
+                format!(
+                    "failed: {}. Everything is as it was before: {}",
+                    report::cut_to(&why, 2 * REASON_BYTES),
+                    undone.in_words()
+                ),
             ));
         }
         Ok(self.not_restored(migration, &why, &undone.left_in_words()))
@@ -976,6 +1034,8 @@ impl<S: Step> Run<'_, S> {
             format!(
                 "failed: {why}. NOT everything could be put back: {left}. Look at these objects, then: belay restore \
                  --step {step} --home {home}, or belay accept --step {step} --home {home}",
+                why = report::cut_to(why, REASON_BYTES),
+                left = report::cut_to(left, REASON_BYTES),
                 step = Self::META.name,
                 home = self.home
             ),
@@ -989,6 +1049,8 @@ impl<S: Step> Run<'_, S> {
         let changed = migration.ledger.lock().await.mark(Status::Undoing, chains).await;
         match changed {
             Err(Failure::Halted(halt)) => Err(Stop::Halt(halt)),
+            // The next run is at work already, or our own last word about it is not what we think: it is not ours to undo.
+            Err(failure) if failure.is_conflict() => Err(Stop::Halt(another_writer())),
             Err(failure) => {
                 log::error!("the journal could not be marked, it is undone all the same: {failure}");
                 Ok(())
@@ -1074,6 +1136,12 @@ impl<S: Step> Run<'_, S> {
     async fn dry_run(&mut self, missing: Missing) -> Result<Ending, Stop> {
         let recovered = self.recover().await?;
         let migration = self.migration(missing, recovered);
+        if let Some(why) = migration.own_open.as_ref().and_then(|journal| self.why_not_resume(journal)) {
+            self.findings.push(Finding::note(
+                None,
+                format!("a run would not do this yet: it would first undo what an earlier attempt left, since {why}"),
+            ));
+        }
         let (plan, entries) = self.decide(&migration, true).await?;
         if plan.writes().next().is_some() {
             self.refuse_beside(&migration.others_open)?;
@@ -1092,7 +1160,10 @@ impl<S: Step> Run<'_, S> {
         }
         Ok(Ending::new(
             Ended::Done,
-            format!("dry run, nothing was written: {} moves planned", shown.writes()),
+            match shown.writes() {
+                1 => "dry run, nothing was written: 1 move planned".to_owned(),
+                many => format!("dry run, nothing was written: {many} moves planned"),
+            },
         ))
     }
 
@@ -1151,6 +1222,11 @@ impl<S: Step> Run<'_, S> {
     async fn halted(mut self, halt: &Halt) -> Ending {
         match halt {
             Halt::Terminated => {
+                // Whoever comes next is told that nobody died, and so looks only once: a call of ours whose answer was
+                // lost must not land after that.
+                if let Some(until) = self.cluster.lands_until() {
+                    tokio::time::sleep_until(until).await;
+                }
                 if let Some(ledger) = self.ledger.take()
                     && let Err(failure) = ledger.lock().await.hand_on().await
                 {
@@ -1185,8 +1261,10 @@ enum Head {
 enum Ready {
     /// It may, without what is missing.
     Yes(Missing),
-    /// It has nothing to do, or is refused.
-    No(Ending, Missing),
+    /// There is nothing to migrate, for this reason, without what is missing.
+    Nothing(String, Missing),
+    /// It is refused, for these reasons.
+    Refused(String),
 }
 
 struct Migration {
@@ -1196,6 +1274,11 @@ struct Migration {
     others_open: Vec<(String, Journal)>,
     own_open: Option<Journal>,
     run: String,
+}
+
+/// The journal does not say any more what this run wrote last.
+fn another_writer() -> Halt {
+    Halt::LockLost("the journal was written by another run".to_owned())
 }
 
 /// The objects that a chain changes.
@@ -1221,8 +1304,12 @@ fn reasons(failed: &[(ObjectRef, String)]) -> String {
     format!("{}{more}", first.join("; ")).trim_end_matches('.').to_owned()
 }
 
-/// Whether a move would set once more what this run has set already: somebody else has changed it since, and would again.
+/// Whether a move would set or make once more what this run has set or made already: somebody else has changed it since,
+/// and would again.
 fn is_fight(actor: &Actor, step: &Move, entries: &Entries) -> bool {
+    if matches!(step.action, Action::Create { .. }) {
+        return actor.has_made(&step.object);
+    }
     let fields = step.action.fields();
     !fields.is_empty() && actor.has_set(&step.object, &fields) && !is_made(step, entries)
 }

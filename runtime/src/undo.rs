@@ -15,7 +15,7 @@ use crate::{
     act::{Actor, Broken, CONFLICTS, Trail, describe, made_by, sentence},
     cluster::{Failure, Halt, Mode, Precondition, lock},
     journal::{Before, Entries, Entry, PreImage},
-    object::{Body, FieldPath, ObjectRef, finalizers, holds, is_going, resource_version, text, uid},
+    object::{FieldPath, ObjectRef, finalizers, holds, is_going, resource_version, text, uid},
     plan::{Action, Check, Field, Move, Progress, Propagation, Removal, Undo, Wait},
     watch::{Scope, View},
 };
@@ -122,7 +122,7 @@ async fn pass(actor: &Actor, entries: &Entries, chains: Option<&[ObjectRef]>) ->
             chain.sort_by_key(|entry| entry.index);
         }
         let mut running: FuturesUnordered<_> =
-            in_turns(chains).into_iter().map(|turn| back_in_turn(actor, turn, &undone)).collect();
+            in_turns(chains).into_iter().map(|turn| back_in_turn(actor, entries, turn, &undone)).collect();
         // Whoever is told to stop lets the calls in flight come to their end: none may land when another run has begun.
         let mut halted = None;
         while let Some(result) = running.next().await {
@@ -138,13 +138,9 @@ async fn pass(actor: &Actor, entries: &Entries, chains: Option<&[ObjectRef]>) ->
 /// Each move once, in the order of the first time it was journalled, with the newest pre-image.
 fn newest(entries: &Entries) -> Vec<(&ObjectRef, &Entry)> {
     let mut order: Vec<(&ObjectRef, &Entry)> = Vec::new();
-    let mut places: HashMap<(&ObjectRef, &str, String), usize> = HashMap::new();
+    let mut places: HashMap<(&ObjectRef, String), usize> = HashMap::new();
     for entry in entries.all() {
-        let fields = entry.action.fields();
-        let fields: Vec<String> =
-            fields.iter().map(|field| format!("{}={:?}", field.path, field.value)).collect();
-        let place =
-            *places.entry((&entry.object, entry.action.verb(), fields.join(","))).or_insert(order.len());
+        let place = *places.entry((&entry.object, entry.action.key())).or_insert(order.len());
         if place == order.len() {
             order.push((&entry.chain, entry));
         } else {
@@ -217,9 +213,7 @@ async fn stands(actor: &Actor, entry: &Entry) -> Result<Stands, Failure> {
             None => return Ok(Stands::Lost),
             Some(live) => !is_old(live),
         },
-        action => there.is_some_and(|live| {
-            action.fields().iter().all(|field| field.path.get(live) == field.value.as_ref())
-        }),
+        action => there.is_some_and(|live| action.fields().iter().all(|field| field.is_in(live))),
     };
     Ok(if made { Stands::Made } else { Stands::NotMade })
 }
@@ -241,14 +235,24 @@ fn in_turns<'a>(chains: Vec<Vec<&'a Entry>>) -> Vec<Vec<Vec<&'a Entry>>> {
     alone
 }
 
-async fn back_in_turn(actor: &Actor, chains: Vec<Vec<&Entry>>, undone: &Mutex<Undone>) -> Result<(), Halt> {
+async fn back_in_turn(
+    actor: &Actor,
+    entries: &Entries,
+    chains: Vec<Vec<&Entry>>,
+    undone: &Mutex<Undone>,
+) -> Result<(), Halt> {
     for chain in chains {
-        back_through(actor, chain, undone).await?;
+        back_through(actor, entries, chain, undone).await?;
     }
     Ok(())
 }
 
-async fn back_through(actor: &Actor, chain: Vec<&Entry>, undone: &Mutex<Undone>) -> Result<(), Halt> {
+async fn back_through(
+    actor: &Actor,
+    entries: &Entries,
+    chain: Vec<&Entry>,
+    undone: &Mutex<Undone>,
+) -> Result<(), Halt> {
     let mut broken: Option<String> = None;
     for entry in chain.iter().rev() {
         if let Some(why) = &broken {
@@ -256,9 +260,13 @@ async fn back_through(actor: &Actor, chain: Vec<&Entry>, undone: &Mutex<Undone>)
             lock(undone).left.push((entry.object.clone(), why));
             continue;
         }
+        // What this very process has not begun is not its to take back, however it looks by now.
+        if actor.never_tried(entry) {
+            continue;
+        }
         actor.cluster.room().await;
         // In a box: those that are not let in yet should not carry the room that taking back needs.
-        let back = match Box::pin(take_back(actor, entry)).await {
+        let back = match Box::pin(take_back(actor, entries, entry)).await {
             Ok(back) => back,
             Err(Broken::Call(Failure::Halted(halt))) => return Err(halt),
             Err(Broken::Call(failure)) if failure.namespace_is_going() => {
@@ -292,21 +300,21 @@ async fn back_through(actor: &Actor, chain: Vec<&Entry>, undone: &Mutex<Undone>)
     Ok(())
 }
 
-async fn take_back(actor: &Actor, entry: &Entry) -> Result<Back, Broken> {
+async fn take_back(actor: &Actor, entries: &Entries, entry: &Entry) -> Result<Back, Broken> {
     match &entry.undo {
         Undo::None { .. } => return Ok(Back::AsBefore),
         Undo::Instead(moves) => return instead(actor, moves).await,
         Undo::Inverse => {}
     }
     match (&entry.action, &entry.before) {
-        (Action::Create { body, .. }, _) => unmake(actor, &entry.object, body).await,
+        (Action::Create { .. }, _) => unmake(actor, entries, &entry.object).await,
         (Action::Delete(removal), Before::Object(image)) => {
             restore(actor, &entry.object, image, removal, true).await
         }
         (Action::Recreate(removal), Before::Object(image)) => {
             restore(actor, &entry.object, image, removal, false).await
         }
-        (action, Before::Fields(old)) => put_back(actor, &entry.object, action, old).await,
+        (_, Before::Fields(old)) => put_back(actor, entries, entry, old).await,
         _ => Ok(Back::AsBefore),
     }
 }
@@ -328,20 +336,19 @@ async fn instead(actor: &Actor, moves: &[Move]) -> Result<Back, Broken> {
 }
 
 /// Removes an object that the step made, if it is still as the step made it.
-async fn unmake(actor: &Actor, object: &ObjectRef, body: &Body) -> Result<Back, Broken> {
-    let body = body.value();
+async fn unmake(actor: &Actor, entries: &Entries, object: &ObjectRef) -> Result<Back, Broken> {
     for _ in 0..CONFLICTS {
         let Some(live) = actor.cluster.get(object).await? else { return Ok(Back::AsBefore) };
         if is_going(&live) {
             let going = uid(&live).to_owned();
-            drop((body, live));
+            drop(live);
             return until_unmade(actor, object, &going).await;
         }
         if made_by(&live) != Some(actor.run()) {
             // It was there before us, or somebody has made another one since: not ours to remove.
             return Ok(Back::AsBefore);
         }
-        if !holds(&live, &body) {
+        if !entries.bodies(object).any(|body| holds(&live, &body.value())) {
             return Ok(Back::Left(
                 "this step made it, and somebody has changed it since: it is left as it is".to_owned(),
             ));
@@ -355,7 +362,8 @@ async fn unmake(actor: &Actor, object: &ObjectRef, body: &Body) -> Result<Back, 
         // The answer is the whole object, and of thousands that are waited for none may be kept.
         match answer.map(drop) {
             Ok(()) => {
-                drop((body, live));
+                drop(live);
+                actor.unmade(object);
                 let back = until_unmade(actor, object, &precondition.uid).await?;
                 let rest =
                     if matches!(back, Back::Going) { ", what belongs to it is still going" } else { "" };
@@ -420,6 +428,10 @@ async fn restore(
     }
     let restored = live.is_none();
     let mut trail = Trail::default();
+    // A watch that is behind may still show the one that was there before, and that one was Ready.
+    if let Some(live) = &live {
+        trail.made(object, live);
+    }
     if restored {
         let made = actor.revive(object, image, removal).await?;
         trail.made(object, &made);
@@ -458,7 +470,8 @@ fn is_as_before(live: &Value, image: &PreImage, removal: &Removal) -> bool {
 }
 
 /// Puts old values back, where the fields still hold what the step wrote.
-async fn put_back(actor: &Actor, object: &ObjectRef, action: &Action, old: &[Field]) -> Result<Back, Broken> {
+async fn put_back(actor: &Actor, entries: &Entries, entry: &Entry, old: &[Field]) -> Result<Back, Broken> {
+    let Entry { object, action, .. } = entry;
     let wrote = action.fields();
     let old = &with_live_owners(actor, object, old).await?[..];
     for _ in 0..CONFLICTS {
@@ -471,10 +484,13 @@ async fn put_back(actor: &Actor, object: &ObjectRef, action: &Action, old: &[Fie
                 "was deleted by somebody else: its old fields cannot be put back".to_owned(),
             ));
         };
-        let is = |fields: &[Field]| fields.iter().all(|field| field.path.get(&live) == field.value.as_ref());
+        let is = |fields: &[Field]| fields.iter().all(|field| field.is_in(&live));
         if is(old) {
-            actor.disown(object, live).await?;
-            until_available(actor, object, action).await?;
+            let live = actor.disown(object, live).await?;
+            until_available(actor, object, action, &live).await?;
+            return Ok(Back::AsBefore);
+        }
+        if entries.is_before(entry, &live) {
             return Ok(Back::AsBefore);
         }
         if !is(&wrote) {
@@ -485,12 +501,12 @@ async fn put_back(actor: &Actor, object: &ObjectRef, action: &Action, old: &[Fie
         }
         match actor.swap(object, action, old, &live, Mode::Real).await {
             Ok(after) => {
-                actor.disown(object, after).await?;
+                let after = actor.disown(object, after).await?;
                 actor.note(object, "put back", describe(old, &live));
-                until_available(actor, object, action).await?;
+                until_available(actor, object, action, &after).await?;
                 return Ok(Back::Restored);
             }
-            Err(failure) if failure.is_conflict() => {}
+            Err(failure) if failure.is_conflict() || failure.is_not_found(&object.name) => {}
             Err(failure) => return Err(failure.into()),
         }
     }
@@ -500,12 +516,23 @@ async fn put_back(actor: &Actor, object: &ObjectRef, action: &Action, old: &[Fie
 }
 
 /// Waits until a workload that was scaled back works as before: what is undone next may rely on it.
-async fn until_available(actor: &Actor, object: &ObjectRef, action: &Action) -> Result<(), Broken> {
+async fn until_available(
+    actor: &Actor,
+    object: &ObjectRef,
+    action: &Action,
+    live: &Value,
+) -> Result<(), Broken> {
     let Action::Scale { available: Some(available), .. } = action else { return Ok(()) };
+    let mut trail = Trail::default();
+    trail.changed(object, live);
     let (watched, available) = (object.clone(), *available);
     let check = move |view: &View<'_>| {
         let live = view.get(&watched).unwrap_or_default();
-        match live.pointer("/status/availableReplicas").and_then(Value::as_i64).unwrap_or_default() {
+        let number = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64).unwrap_or_default();
+        if number("/status/observedGeneration") < number("/metadata/generation") {
+            return Progress::Pending("its controller has not seen the change yet".to_owned());
+        }
+        match number("/status/availableReplicas") {
             now if now >= available => Progress::Done,
             now => Progress::Pending(format!("{now} of {available} replicas are available")),
         }
@@ -516,7 +543,7 @@ async fn until_available(actor: &Actor, object: &ObjectRef, action: &Action) -> 
         within: actor.time_left(),
         check: Check::Code(Arc::new(check)),
     };
-    actor.wait(object, &wait, &Trail::default()).await
+    actor.wait(object, &wait, &trail).await
 }
 
 /// Old values, with the owners of the object as they are now: one that was recreated has another uid, and a reference
