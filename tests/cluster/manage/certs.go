@@ -10,9 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math/big"
 	"net"
 	"os"
@@ -160,11 +158,9 @@ contexts:
 current-context: {{.Name}}
 `))
 
-// writeKubeconfig writes a kubeconfig with everything in it, so that the file can be copied anywhere.
+// writeKubeconfig writes a kubeconfig with everything in it, so that the file can be copied anywhere. It is written anew
+// each time: whatever somebody may have put there, it leads to this cluster.
 func (c *cluster) writeKubeconfig(file, user string, index int) error {
-	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	encoded := map[string]string{}
 	for name, path := range map[string]string{"ca": c.certificate("ca"), "crt": c.certificate(user), "key": c.key(user)} {
 		data, err := os.ReadFile(path)

@@ -155,6 +155,8 @@ disabled_plugins = [
   # In a container or a small virtual machine even root may not lower a process's score.
   restrict_oom_score_adj = true
   tolerate_missing_hugetlb_controller = true
+  # Its profile would be loaded into the machine's kernel, where nobody would remove it.
+  disable_apparmor = true
   # Not in /run/netns, where they would be seen by everybody.
   netns_mounts_under_state_dir = true
   stream_server_address = "127.0.0.1"

@@ -53,6 +53,7 @@ func (c *cluster) tearDown(keepLogs bool) error {
 		}
 	}
 	err := errors.Join(
+		c.endBeside(),
 		c.removeNetwork(ctx),
 		c.removeCgroups(),
 		unmountAll(c.dir),
@@ -65,6 +66,20 @@ func (c *cluster) tearDown(keepLogs bool) error {
 	}
 	os.Remove(stateRoot()) // only if it was the last one there
 	return restoreMachine()
+}
+
+// endBeside ends what runs outside of the cluster's namespaces, for its sake, and was recorded as its components are. The
+// demo's stand-ins do.
+func (c *cluster) endBeside() error {
+	records, _ := os.ReadDir(c.path("pids"))
+	for _, record := range records {
+		if p, runs := c.recorded(record.Name()); runs && p.end(syscall.SIGTERM, 5*time.Second) != nil {
+			if err := p.end(syscall.SIGKILL, 5*time.Second); err != nil {
+				return fmt.Errorf("%s: %w", record.Name(), err)
+			}
+		}
+	}
+	return nil
 }
 
 // removeFolder removes the cluster's folder, or all of it but the logs.

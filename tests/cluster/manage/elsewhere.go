@@ -16,13 +16,17 @@ type backend interface {
 	up(ctx context.Context, withNode bool) error
 	down(ctx context.Context) error
 	loadImage(ctx context.Context, archive, as string) error
+	// folder holds env and kubeconfig once the cluster is up. No two backends ever share one.
+	folder() (string, error)
 }
 
 // chooseBackend reads CLUSTER.
 func chooseBackend(name string) backend {
-	switch kind := os.Getenv("CLUSTER"); kind {
-	case "", "embedded":
+	kind := os.Getenv("CLUSTER")
+	if isEmbedded(kind) {
 		return embedded{name}
+	}
+	switch kind {
 	case "kind":
 		return inKind{name}
 	case "existing":
@@ -31,6 +35,19 @@ func chooseBackend(name string) backend {
 		return unknown{kind}
 	}
 }
+
+// isEmbedded says whether CLUSTER, by what it says or by default, asks for the cluster that this program makes itself.
+func isEmbedded(kind string) bool { return kind == "" || kind == "embedded" }
+
+// checkMachine refuses the embedded cluster where it cannot run.
+func checkMachine(kind, system, architecture string) error {
+	if isEmbedded(kind) && (system != "linux" || architecture != "amd64") {
+		return fmt.Errorf("the embedded cluster needs Linux on x86-64, and this is %s on %s; set CLUSTER=kind or CLUSTER=existing instead", system, architecture)
+	}
+	return nil
+}
+
+func (e embedded) folder() (string, error) { return at(e.name).dir, nil }
 
 func (e embedded) loadImage(ctx context.Context, archive, as string) error {
 	if err := checkRoot(); err != nil {
@@ -54,13 +71,15 @@ type inKind struct{ name string }
 
 func (k inKind) clusterName() string { return "belay-" + k.name }
 
+func (k inKind) folder() (string, error) { return foreignFolder("kind", k.name) }
+
 func (k inKind) up(ctx context.Context, _ bool) error {
 	for _, program := range []string{"docker", "kind"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return fmt.Errorf("CLUSTER=kind needs %s, which is not in PATH; install it, or leave CLUSTER unset", program)
 		}
 	}
-	folder, bin, err := foreign(ctx, k.name)
+	folder, bin, err := foreign(ctx, k)
 	if err != nil {
 		return err
 	}
@@ -85,7 +104,7 @@ func (k inKind) down(ctx context.Context) error {
 	if err := visibly(ctx, "kind", "delete", "cluster", "--name", k.clusterName()); err != nil {
 		return err
 	}
-	return removeForeign(k.name)
+	return removeForeign(k)
 }
 
 func (k inKind) loadImage(ctx context.Context, archive, _ string) error {
@@ -96,8 +115,10 @@ func (k inKind) loadImage(ctx context.Context, archive, _ string) error {
 // which one it is.
 type existing struct{ name string }
 
+func (e existing) folder() (string, error) { return foreignFolder("existing", e.name) }
+
 func (e existing) up(ctx context.Context, _ bool) error {
-	folder, bin, err := foreign(ctx, e.name)
+	folder, bin, err := foreign(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -126,7 +147,7 @@ func (e existing) up(ctx context.Context, _ bool) error {
 
 func (e existing) down(context.Context) error {
 	say("an existing cluster is left as it is")
-	return removeForeign(e.name)
+	return removeForeign(e)
 }
 
 func (e existing) loadImage(_ context.Context, archive, _ string) error {
@@ -142,19 +163,22 @@ func (u unknown) refuse() error {
 func (u unknown) up(context.Context, bool) error                  { return u.refuse() }
 func (u unknown) down(context.Context) error                      { return u.refuse() }
 func (u unknown) loadImage(context.Context, string, string) error { return u.refuse() }
+func (u unknown) folder() (string, error)                         { return "", u.refuse() }
 
-// foreignFolder holds kubeconfig and env for a cluster that is not ours. No root is needed for those, so it is not in /run.
-func foreignFolder(name string) (string, error) {
+// foreignFolder holds kubeconfig and env for a cluster that is not ours. No root is needed for those, so by default it is in
+// the cache. The dot cannot be in the name of an embedded cluster: none of those ever finds the kubeconfig of somebody's
+// cluster in its own folder.
+func foreignFolder(kind, name string) (string, error) {
 	if os.Getenv("BELAY_STATE") != "" {
-		return filepath.Join(stateRoot(), name), nil
+		return filepath.Join(stateRoot(), name+"."+kind), nil
 	}
 	cache, err := cacheRoot()
-	return filepath.Join(cache, os.Getenv("CLUSTER"), name), err
+	return filepath.Join(cache, kind, name), err
 }
 
 // foreign prepares that folder, and the programs: the tests use the same kubectl and Helm everywhere.
-func foreign(ctx context.Context, name string) (folder, bin string, err error) {
-	if folder, err = foreignFolder(name); err != nil {
+func foreign(ctx context.Context, where backend) (folder, bin string, err error) {
+	if folder, err = where.folder(); err != nil {
 		return "", "", err
 	}
 	if bin, err = build(ctx); err != nil {
@@ -163,8 +187,8 @@ func foreign(ctx context.Context, name string) (folder, bin string, err error) {
 	return folder, bin, os.MkdirAll(folder, 0o755)
 }
 
-func removeForeign(name string) error {
-	folder, err := foreignFolder(name)
+func removeForeign(where backend) error {
+	folder, err := where.folder()
 	if err != nil {
 		return err
 	}

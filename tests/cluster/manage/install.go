@@ -86,8 +86,10 @@ func install(ctx context.Context, packages []string) error {
 		return fmt.Errorf("these Debian packages are missing: %s; install them, or %w", list, err)
 	}
 	say("installing from Debian, because they are missing: %s", list)
+	hadContainerd := find("containerd") != ""
 	apt := func(args ...string) (string, error) {
-		cmd := exec.Command("apt-get", append([]string{"-q", "-y"}, args...)...)
+		// A fresh machine may be updating itself just now.
+		cmd := exec.Command("apt-get", append([]string{"-q", "-y", "-o", "DPkg::Lock::Timeout=120"}, args...)...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		// Out of reach of Ctrl-C, which would leave packages half installed: it ends in a minute.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -102,6 +104,9 @@ func install(ctx context.Context, packages []string) error {
 			output, err = apt(installation...)
 		}
 	}
+	if !hadContainerd && find("containerd") != "" {
+		stopService(ctx, "containerd")
+	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("interrupted")
 	}
@@ -112,6 +117,20 @@ func install(ctx context.Context, packages []string) error {
 		return fmt.Errorf("apt-get has installed %s, but their programs are not found", strings.Join(still, " "))
 	}
 	return nil
+}
+
+// stopService ends what Debian starts, and would start at every boot, with a package that we have installed for its programs
+// alone: each cluster runs a containerd of its own.
+func stopService(ctx context.Context, service string) {
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		return // systemd does not run here, so nothing was started
+	}
+	// Not cut short by Ctrl-C, for the same reason as the installation.
+	if _, err := command(context.WithoutCancel(ctx), "", "systemctl", "disable", "--now", service); err != nil {
+		say("the service %s came with its package and could not be stopped (%v); nothing here needs it", service, err)
+		return
+	}
+	say("the service %s, which came with its package, is stopped and disabled: the cluster runs its own", service)
 }
 
 // isDebian reads /etc/os-release.

@@ -27,6 +27,7 @@ const usage = `Usage: go -C tests/cluster/manage run . COMMAND
   up [--name N] [--no-node]         bring a cluster up (again: repair it), print "export KUBECONFIG=..."
   down [--name N]                   take it down, with everything that up made
   status [--name N]                 one line per component; without --name of all clusters
+  where [--name N]                  print the folder of a cluster, which holds its env once it is up
   load-image [--name N] [--as REF] ARCHIVE
                                     import an oci-archive or docker-archive (absolute path) into the node
   apiserver start [--name N] --index I [--with-controllers] [--api-args "..."]
@@ -102,8 +103,8 @@ func run(ctx context.Context, args []string) error {
 	if err := checkName(chosen); err != nil {
 		return fmt.Errorf("%v (%w)", err, errUsage)
 	}
-	if runtime.GOOS != "linux" && os.Getenv("CLUSTER") == "" {
-		return fmt.Errorf("the embedded cluster needs Linux and this is %s; set CLUSTER=kind or CLUSTER=existing instead", runtime.GOOS)
+	if err := checkMachine(os.Getenv("CLUSTER"), runtime.GOOS, runtime.GOARCH); err != nil {
+		return err
 	}
 
 	switch command {
@@ -120,6 +121,12 @@ func run(ctx context.Context, args []string) error {
 		return chooseBackend(chosen).down(ctx)
 	case "load-image":
 		return chooseBackend(chosen).loadImage(ctx, operands[0], *as)
+	case "where":
+		folder, err := chooseBackend(chosen).folder()
+		if err == nil {
+			fmt.Println(folder)
+		}
+		return err
 	case "status":
 		return status(ctx, *name)
 	case "apiserver start":
@@ -139,6 +146,7 @@ func onlyFlags(flags *flag.FlagSet, command string) error {
 		"up":              {"name", "no-node"},
 		"down":            {"name"},
 		"status":          {"name"},
+		"where":           {"name"},
 		"load-image":      {"name", "as"},
 		"apiserver start": {"name", "index", "with-controllers", "api-args"},
 		"apiserver stop":  {"name", "index"},

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -290,6 +291,84 @@ func TestCertificatesServeThoseWhoUseThem(t *testing.T) {
 	}
 }
 
+func TestAKubeconfigOfAnotherClusterIsReplaced(t *testing.T) {
+	c := &cluster{Name: "test", Slot: 3, dir: t.TempDir()}
+	if err := c.makeCertificates(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(c.kubeconfig(0), []byte("server: https://somebody.example\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.writeKubeconfig(c.kubeconfig(0), "admin", 0); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := os.ReadFile(c.kubeconfig(0)); !strings.Contains(string(text), c.server(0)) {
+		t.Errorf("the kubeconfig leads elsewhere:\n%s", text)
+	}
+}
+
+func TestNoTwoKindsOfClusterShareAFolder(t *testing.T) {
+	for _, state := range []string{"", "/somewhere"} {
+		t.Setenv("BELAY_STATE", state)
+		t.Setenv("BELAY_CACHE", "/cache")
+		owner := map[string]string{}
+		for _, kind := range []string{"embedded", "kind", "existing"} {
+			t.Setenv("CLUSTER", kind)
+			for _, name := range []string{"demo", "demo-kind", "kind", "existing"} {
+				folder, err := chooseBackend(name).folder()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if owner[folder] != "" {
+					t.Errorf("%s belongs to %s and to %s %s", folder, owner[folder], kind, name)
+				}
+				owner[folder] = kind + " " + name
+			}
+		}
+	}
+}
+
+func TestTheEmbeddedClusterIsRefusedWhereItCannotRun(t *testing.T) {
+	for _, kind := range []string{"", "embedded"} {
+		if err := checkMachine(kind, "linux", "amd64"); err != nil {
+			t.Error(err)
+		}
+		for system, architecture := range map[string]string{"darwin": "amd64", "linux": "arm64"} {
+			if err := checkMachine(kind, system, architecture); err == nil || !strings.Contains(err.Error(), "needs Linux on x86-64") {
+				t.Errorf("CLUSTER=%q on %s/%s: %v", kind, system, architecture, err)
+			}
+		}
+	}
+	if err := checkMachine("kind", "darwin", "arm64"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatRunsBesideAClusterEndsWithIt(t *testing.T) {
+	c := &cluster{Name: "test", dir: t.TempDir()}
+	if err := os.Mkdir(c.path("pids"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program := exec.Command("sleep", "60")
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go program.Wait()
+	p, _ := identify(program.Process.Pid)
+	for name, record := range map[string]process{"program": p, "gone": {p.pid, p.started - 1}} {
+		text := fmt.Sprintf("%d %d\n", record.pid, record.started)
+		if err := os.WriteFile(c.path("pids", name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.endBeside(); err != nil {
+		t.Fatal(err)
+	}
+	if _, runs := c.recorded("program"); runs {
+		t.Error("it still runs")
+	}
+}
+
 func TestConfigurationsAreComplete(t *testing.T) {
 	c := &cluster{Name: "test", Slot: 1, dir: t.TempDir()}
 	if err := c.writeNodeConfig(); err != nil {
@@ -452,6 +531,7 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 	for _, line := range []string{
 		"fly", "up --index 1", "up now", "down --no-node", "load-image", "apiserver", "apiserver start",
 		"apiserver start --index 9", "apiserver kill --index x", "status --name A",
+		"where here", "where --index 1",
 	} {
 		if err := run(context.Background(), strings.Fields(line)); !errors.Is(err, errUsage) {
 			t.Errorf("%q: %v", line, err)
