@@ -62,7 +62,7 @@ image: rootfs ## Build the image belay:dev, with Docker where it runs, else with
 
 .PHONY: test-unit
 test-unit: ## Tests that need no cluster: seconds after the build
-	cargo test --locked --workspace --lib --bins --test proxy --test mistakes
+	cargo test --locked --workspace --lib --bins --test proxy --test mistakes --test page
 	cd tests/cluster/manage && go vet ./... && go test ./...
 
 .PHONY: test
