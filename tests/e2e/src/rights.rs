@@ -6,6 +6,9 @@ use anyhow::{Context as _, Result};
 use harness::{Api, Resource, Upstream};
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
+use standins::cluster::wait_until;
+
+use crate::world::SOON;
 
 /// An account and its rights, in the shape that `--print-rbac` prints.
 pub struct Account {
@@ -65,21 +68,60 @@ impl Account {
             .context("no user")?;
         let named = file.auth_infos.iter_mut().find(|one| one.name == user);
         let info = named.and_then(|one| one.auth_info.as_mut()).context("no credentials")?;
-        info.impersonate = Some(format!("system:serviceaccount:{}:{}", self.namespace, self.name));
+        info.impersonate = Some(self.user());
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("kubeconfig");
         std::fs::write(&path, serde_json::to_vec(&file)?)?;
         Upstream::from_kubeconfig(&path).await
     }
 
-    /// Gives the rights, by roles in each namespace and one in the cluster.
+    /// Gives the rights, by roles in each namespace and one in the cluster. They are in force when it returns.
     pub async fn grant(&self) -> Result<()> {
         let role = format!("{}-{}", self.namespace, self.name);
         self.bind(["clusterroles", "clusterrolebindings"], &role, None, &self.rules["clusterRules"]).await?;
         for (namespace, rules) in self.rules["namespaced"].as_object().into_iter().flatten() {
             self.bind(["roles", "rolebindings"], &role, Some(namespace), rules).await?;
         }
-        Ok(())
+        self.until_known(true).await
+    }
+
+    /// Waits until the API server goes by the rights as they are now: it learns of roles and bindings by watches.
+    async fn until_known(&self, granted: bool) -> Result<()> {
+        let what = if granted { "the rights are in force" } else { "no right is in force" };
+        wait_until(what, SOON, async || {
+            let namespaced = self.rules["namespaced"].as_object().into_iter().flatten();
+            let namespaced = namespaced.map(|(namespace, rules)| (Some(namespace), rules));
+            for (namespace, rules) in namespaced.chain([(None, &self.rules["clusterRules"])]) {
+                // A role comes with all its rules.
+                if let Some(rule) = rules.as_array().and_then(|rules| rules.last())
+                    && self.may(namespace.map(String::as_str), rule).await? != granted
+                {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Whether the API server lets this account do what the rule says. Without groups, what everybody may is no part of
+    /// the answer.
+    async fn may(&self, namespace: Option<&str>, rule: &Value) -> Result<bool> {
+        let resource = rule["resources"][0].as_str().unwrap_or_default();
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let review = json!({"spec": {
+            "user": self.user(),
+            "resourceAttributes": {
+                "namespace": namespace, "group": rule["apiGroups"][0], "resource": resource,
+                "subresource": subresource, "verb": rule["verbs"][0], "name": rule["resourceNames"][0],
+            },
+        }});
+        let reviews = Resource::new("authorization.k8s.io", "v1", "subjectaccessreviews");
+        Ok(self.api.create(&reviews, &review).await?["status"]["allowed"] == true)
+    }
+
+    fn user(&self) -> String {
+        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
     async fn bind(&self, kinds: [&str; 2], name: &str, namespace: Option<&str>, rules: &Value) -> Result<()> {
@@ -97,8 +139,9 @@ impl Account {
         self.api.create(&rbac(kinds[1]), &binding).await.map(drop)
     }
 
-    /// Takes the rights away.
+    /// Takes the rights away. They are gone when it returns.
     pub async fn revoke(&self) -> Result<()> {
-        remove(&self.api, &format!("{HOME}={},{NAME}={}", self.namespace, self.name)).await
+        remove(&self.api, &format!("{HOME}={},{NAME}={}", self.namespace, self.name)).await?;
+        self.until_known(false).await
     }
 }
