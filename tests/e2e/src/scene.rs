@@ -20,7 +20,7 @@ use standins::{
 use crate::{
     Told, World,
     rights::Account,
-    world::{SOON, free_server, program, resource},
+    world::{SOON, free_server, leaves_the_place_open, program, resource},
 };
 
 /// Namespace of Applications' own objects.
@@ -71,6 +71,8 @@ impl World {
 
         let mut namespaces = vec![SYSTEM.to_owned(), INTEGRATION.to_owned()];
         namespaces.extend(scene.namespaces());
+        leaves_the_place_open(&behaviour);
+        assert!(!behaviour.play_pods && behaviour.bus_deployment.is_none(), "a scene says so itself");
         let behaviour = Behaviour {
             controllers: CONTROLLERS.to_vec(),
             namespaces,

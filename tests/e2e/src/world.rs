@@ -25,7 +25,7 @@ use standins::{
 };
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::{kubelet::Kubelet, policy, rights};
+use crate::{kubelet::Kubelet, policy, rights, scene::PROMPT};
 
 /// Ample for anything that happens by itself.
 pub const SOON: Duration = Duration::from_secs(60);
@@ -122,6 +122,7 @@ impl World {
         alone: Option<MutexGuard<'static, ()>>,
     ) -> Self {
         let place = "e2e-integration";
+        leaves_the_place_open(&behaviour);
         let controllers = vec![Controller::HttpSource];
         let behaviour = Behaviour { controllers, namespaces: vec![place.to_owned()], ..behaviour };
         let kinds = [HTTP_SOURCE, CHANNEL, KNATIVE_SERVICE, LEGACY_SUBSCRIPTION, EVENT_ACTIVATION];
@@ -137,12 +138,9 @@ impl World {
     pub async fn fixture(behaviour: Behaviour) -> Self {
         let (server, alone) = free_server(Family::Fixture).await;
         let place = "e2e-workshop";
-        let behaviour = Behaviour {
-            controllers: vec![Controller::Widget, Controller::Gadget],
-            namespaces: vec![place.to_owned()],
-            finalizer_delay: Duration::from_millis(100),
-            ..behaviour
-        };
+        leaves_the_place_open(&behaviour);
+        let controllers = vec![Controller::Widget, Controller::Gadget];
+        let behaviour = Behaviour { controllers, namespaces: vec![place.to_owned()], ..behaviour };
         let mut areas: Vec<Area> =
             [WIDGET, GADGET].iter().map(|kind| Area::within(resource(kind), place)).collect();
         areas.push(Area::anywhere(resource(&STATION)));
@@ -455,6 +453,18 @@ impl World {
         });
         self.api.create(&Resource::core("configmaps"), &object).await.unwrap();
     }
+}
+
+/// Stand-ins that let go of what is deleted soon enough for tests that wait for it.
+#[must_use]
+pub fn prompt() -> Behaviour {
+    Behaviour { finalizer_delay: PROMPT, ..Behaviour::default() }
+}
+
+/// A world says itself which controllers act, and where: what a test asks for would be lost without a word.
+pub(crate) fn leaves_the_place_open(asked: &Behaviour) {
+    assert!(asked.controllers.is_empty(), "the world says which controllers act, not the test");
+    assert!(asked.namespaces.is_empty(), "the world says in which namespaces controllers act, not the test");
 }
 
 /// Leases.

@@ -1,14 +1,14 @@
 //! Steps that cannot see in the cluster that they already ran write it down.
 
-use e2e::{Told, World};
+use e2e::{Told, World, world::prompt};
 use harness::{At, Exit, Fault, Resource, StepCommand};
-use standins::{Behaviour, fixtures};
+use standins::fixtures;
 
 const NOTED: &str = env!("CARGO_BIN_EXE_noted-step");
 
 #[tokio::test]
 async fn what_a_user_has_since_undone_on_purpose_is_not_done_again() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let maps = Resource::core("configmaps");
     let step = |flags: &[&str]| world.other_step(NOTED, flags);
     world.run(&step(&[])).await.exits(0).says("3 created");
@@ -23,7 +23,7 @@ async fn what_a_user_has_since_undone_on_purpose_is_not_done_again() {
 
 #[tokio::test]
 async fn what_a_run_did_before_it_died_is_on_record_when_the_next_one_has_finished() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let step = world.other_step(NOTED, &[]).env("BELAY_CONCURRENCY", "1");
     let killed = world.run_with(&step, vec![Fault::KillAfter(At::first(e2e::told::is_move))]).await;
     assert_eq!((killed.exit, killed.moves()), (Exit::Signal(9), vec!["create anvil-note".to_owned()]));
@@ -37,7 +37,7 @@ async fn what_a_run_did_before_it_died_is_on_record_when_the_next_one_has_finish
 
 #[tokio::test]
 async fn what_was_restored_is_off_the_record_and_can_be_done_again() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let step = world.other_step(NOTED, &[]);
     world.run(&step).await.exits(0).says("3 created");
     let restore = StepCommand { program: NOTED.into(), ..world.operate("restore", &["--step", "noted"]) };
@@ -48,7 +48,7 @@ async fn what_was_restored_is_off_the_record_and_can_be_done_again() {
 
 #[tokio::test]
 async fn an_optional_api_that_is_missing_is_noted() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     world.remove_crd("stations.fixture.belay.dev").await;
     let run = world.run(&world.other_step(NOTED, &[])).await;
     run.exits(0).says("3 created");

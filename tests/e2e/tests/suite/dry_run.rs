@@ -1,6 +1,9 @@
 //! `--dry-run` shows what would be done, asks the server, and writes nothing: no lock, no report, no Event either.
 
-use e2e::{Told, World, policy, world::resource};
+use e2e::{
+    Told, World, policy,
+    world::{prompt, resource},
+};
 use standins::{
     Behaviour, fixtures,
     kinds::{DEPLOYMENT, HTTP_SOURCE},
@@ -24,7 +27,7 @@ async fn a_dry_run_shows_a_diff_and_writes_nothing() {
 
 #[tokio::test]
 async fn a_dry_run_of_every_move_is_readable_for_programs() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let before = world.state().await;
     let run = world.run(&world.step(&["--dry-run", "-o", "json"])).await;
     let shown = run.exits(0).writes_nothing().json();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use e2e::{Told, World, told::is_move};
+use e2e::{Told, World, told::is_move, world::prompt};
 use harness::{At, Call, Class, Exit, Fault, Resource, Scope};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ fn noise(bytes: usize) -> String {
 
 #[tokio::test]
 async fn a_journal_that_would_be_too_large_is_refused() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let label = json!({"fixture": "replace"});
     for number in 0..17 {
         world.config_map(&format!("large-{number}"), &label, &noise(720_000)).await;
@@ -95,7 +95,7 @@ async fn a_journal_that_would_be_too_large_is_refused() {
 /// Each of them fits into a Secret, but no two of them do.
 #[tokio::test]
 async fn large_objects_are_journalled_too() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     for number in 0..2 {
         world.config_map(&format!("large-{number}"), &json!({"fixture": "replace"}), &noise(600_000)).await;
     }

@@ -4,7 +4,7 @@ use e2e::{
     Told, World,
     rights::Account,
     told::is_move,
-    world::{SOON, SYSTEM, leases},
+    world::{SOON, SYSTEM, leases, prompt},
 };
 use harness::{At, Fault, Resource};
 use k8s_openapi::ByteString;
@@ -386,7 +386,7 @@ async fn a_report_tells_what_was_done_to_each_object_also_after_a_run_that_did_n
 
 #[tokio::test]
 async fn nothing_can_be_operated_while_a_run_is_alive_and_a_dead_lock_can_be_released() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     world.standins.change(|behaviour| behaviour.paused = true);
     let alive = world.start(&world.step(&["--deadline", "60"]), vec![]).await;
     alive.proxy.when(is_move, SOON).await.unwrap();

@@ -1,6 +1,6 @@
 //! A second run has nothing to do, and writes nothing but what every run writes.
 
-use e2e::{Told, World};
+use e2e::{Told, World, world::prompt};
 use standins::{
     Behaviour,
     kinds::{DEPLOYMENT, STATEFUL_SET},
@@ -29,7 +29,7 @@ async fn scale_down_legacy_writes_nothing_the_second_time() {
 
 #[tokio::test]
 async fn the_fixture_step_writes_nothing_the_second_time() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     world.run(&world.step(&[])).await.exits(0);
     let before = world.state().await;
     world.run(&world.step(&[])).await.exits(0).says("nothing to do").changes_nothing();

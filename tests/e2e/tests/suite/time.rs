@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use e2e::{Told, World, told::is_move, world::SOON};
+use e2e::{
+    Told, World,
+    told::is_move,
+    world::{SOON, prompt},
+};
 use harness::{At, Fault, Resource};
 use serde_json::{Value, json};
 use standins::{Behaviour, cluster, kinds::HTTP_SOURCE};
@@ -21,8 +25,7 @@ async fn at_the_deadline_the_step_is_undone_within_its_reserve() {
 /// Undo waits for what is going, but not for ever: what is left then is named.
 #[tokio::test]
 async fn an_undo_that_does_not_end_within_its_reserve_is_exit_5_and_names_the_finalizer() {
-    let world =
-        World::fixture(Behaviour { hold_finalizer: vec!["anvil".into()], ..Behaviour::default() }).await;
+    let world = World::fixture(Behaviour { hold_finalizer: vec!["anvil".into()], ..prompt() }).await;
     let before = world.state().await;
     let step = world.step(&["--deadline", "12", "--undo-reserve", "6"]);
     let run = world.run_with(&step, vec![crate::fails_late()]).await;

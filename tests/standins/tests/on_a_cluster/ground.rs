@@ -86,6 +86,13 @@ impl Ground {
         for namespace in &namespaces {
             cluster::ensure_namespace(&client, namespace).await.unwrap();
         }
+        let asked = (&behaviour.namespaces, &behaviour.integration, &behaviour.system);
+        let usual = Behaviour::default();
+        assert_eq!(
+            asked,
+            (&usual.namespaces, &usual.integration, &usual.system),
+            "the ground says where, not the test"
+        );
         let behaviour = Behaviour {
             namespaces: namespaces.clone(),
             integration: integration.clone(),
