@@ -145,6 +145,11 @@ impl Running {
         self.signals.send(signal).context("the step has ended")
     }
 
+    /// Waits until the process has ended, and leaves the rest to [`wait`](Self::wait).
+    pub async fn ended(&self) {
+        self.signals.closed().await;
+    }
+
     /// What it has written to stderr so far.
     #[must_use]
     pub fn stderr(&self) -> String {

@@ -6,7 +6,7 @@ use e2e::{
     Told, World,
     kubelet::set_phase,
     told::{Telling as _, is_move},
-    world::{SOON, SYSTEM, leases},
+    world::{SOON, SYSTEM, leases, prompt},
 };
 use futures::future::join_all;
 use harness::{
@@ -62,8 +62,9 @@ async fn while_one_run_works_another_waits_or_leaves() {
 
 #[tokio::test]
 async fn of_four_runs_at_once_one_writes() {
-    let world = World::fixture(Behaviour::default()).await;
-    let step = world.step(&[]);
+    let world = World::fixture(prompt()).await;
+    // Time enough for the last of them, however slow the machine is.
+    let step = world.step(&["--deadline", "100"]);
     let ended = join_all((0..4).map(|_| world.run(&step))).await;
     for run in &ended {
         run.exits(0);
@@ -117,7 +118,7 @@ async fn a_lock_of_which_nothing_can_be_known_is_taken_only_after_it_stood_still
 
 #[tokio::test]
 async fn a_lock_that_somebody_unknown_renews_is_never_taken() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     hold(&world, Family::Fixture, "process/another-host/7/99").await;
     let renewing = async {
         loop {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use e2e::{
     Told, World,
     told::{Telling as _, is_move},
-    world::SOON,
+    world::{SOON, prompt},
 };
 use harness::{Class, Exit};
 use rustix::process::Signal;
@@ -39,21 +39,24 @@ async fn sigterm_half_way_leaves_the_work_to_the_next_run_and_is_no_death() {
 #[tokio::test]
 async fn sigterm_in_the_midst_of_every_move_loses_nothing() {
     let undisturbed = {
-        let world = World::fixture(Behaviour::default()).await;
+        let world = World::fixture(prompt()).await;
         world.run(&world.step(&[])).await.exits(0);
         world.state().await
     };
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let mut interrupted = 0;
     loop {
         assert!(interrupted < 30, "it never finishes");
         // One call at a time, so that each attempt comes a little further.
         let step = world.step(&[]).env("BELAY_CONCURRENCY", "1");
         let run = world.start(&step, vec![]).await;
-        let ended = run.proxy.when(is_move, Duration::from_secs(5)).await.is_err();
-        if !ended {
-            // It may end by itself in this very moment.
-            let _ = run.signal(Signal::TERM);
+        tokio::select! {
+            moved = run.proxy.when(is_move, SOON) => {
+                moved.unwrap();
+                // It may end by itself in this very moment.
+                let _ = run.signal(Signal::TERM);
+            }
+            () = run.ended() => {}
         }
         let run = run.wait().await.unwrap();
         if run.exit == Exit::Code(0) {
@@ -95,7 +98,7 @@ async fn sigterm_ends_a_wait_for_the_lock_or_for_an_api_at_once() {
 
 #[tokio::test]
 async fn a_step_that_dies_three_times_is_undone_by_the_fourth_run() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let before = world.state().await;
     world.standins.change(|behaviour| behaviour.never_ready = vec!["anvil".into(), "bench".into()]);
     for deaths in 0..3 {

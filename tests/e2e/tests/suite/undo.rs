@@ -5,12 +5,12 @@ use std::time::Duration;
 use e2e::{
     Told, World,
     told::is_move,
-    world::{SOON, STATION_NAME},
+    world::{SOON, STATION_NAME, prompt},
 };
 use harness::{At, Call, Class, Exit, Fault, Resource, Scope};
 use serde_json::json;
 use standins::{
-    Behaviour,
+    Behaviour, cluster,
     kinds::{DEPLOYMENT, GADGET, HTTP_SOURCE, STATION, WIDGET},
 };
 
@@ -81,7 +81,7 @@ async fn what_only_the_garbage_collector_still_holds_is_taken_back() {
 /// Objects, labels, annotations, owner references, replicas, states: after every kind of move.
 #[tokio::test]
 async fn a_step_that_fails_late_puts_back_every_kind_of_change() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let before = world.state().await;
     let run = world.run_with(&world.step(&[]), vec![crate::fails_late()]).await;
     run.exits(4).says("Everything is as it was before");
@@ -97,7 +97,7 @@ async fn a_step_that_fails_late_puts_back_every_kind_of_change() {
 
 #[tokio::test]
 async fn past_the_point_of_no_return_a_failure_is_exit_6_and_a_rerun_finishes() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let last = |call: &Call| is_move(call) && call.name.as_deref() == Some("leftover");
     let broken = Fault::FailForGood { at: At::first(last), status: 422, scope: Scope::Target, until: None };
     let run = world.run_with(&world.step(&[]), vec![broken]).await;
@@ -151,7 +151,7 @@ async fn what_somebody_changed_is_left_alone_until_a_person_accepts() {
 
 #[tokio::test]
 async fn fields_that_somebody_changed_after_us_are_not_put_back() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let later = Fault::Delay { at: Some(At::first(on_the_station)), by: Duration::from_secs(5) };
     let run = world.start(&world.step(&[]), vec![later, crate::fails_late()]).await;
     let scaled = |call: &Call| is_move(call) && call.target.subresource.is_some();
@@ -168,7 +168,7 @@ async fn fields_that_somebody_changed_after_us_are_not_put_back() {
 /// What the plan saw is old when the move is made: undo must know the newest.
 #[tokio::test]
 async fn an_object_that_changes_before_it_is_deleted_is_restored_as_it_was_last() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let deletes = |call: &Call| {
         is_move(call) && call.verb == harness::Verb::Delete && call.name.as_deref() == Some("manual")
     };
@@ -191,7 +191,7 @@ fn scales(call: &Call) -> bool {
 /// The journal's entry is of the first run, and the field is not as it was then.
 #[tokio::test]
 async fn a_field_that_changed_between_a_death_and_the_resume_is_put_back_as_it_was_last() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let killed = world.run_with(&world.step(&[]), vec![Fault::KillBefore(At::first(scales))]).await;
     assert_eq!(killed.exit, Exit::Signal(9));
     world.patch(&DEPLOYMENT, "engine", &json!({"spec": {"replicas": 5}})).await;
@@ -221,7 +221,7 @@ async fn is_left_out_and_not_lost(world: &World) {
 
 #[tokio::test]
 async fn an_object_that_is_excluded_while_its_recreation_deletes_it_is_not_lost() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     world.standins.change(|behaviour| behaviour.finalizer_delay = Duration::from_secs(5));
     killed_half_way(&world).await;
     assert!(world.get(&GADGET, "drill").await.is_some(), "it should still be going");
@@ -230,7 +230,7 @@ async fn an_object_that_is_excluded_while_its_recreation_deletes_it_is_not_lost(
 
 #[tokio::test]
 async fn an_object_that_is_excluded_half_way_through_its_recreation_is_not_lost() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     killed_half_way(&world).await;
     world.until_gone(&GADGET, "drill").await;
     is_left_out_and_not_lost(&world).await;
@@ -259,12 +259,15 @@ async fn an_undo_of_one_chain_that_dies_is_finished_before_anything_else() {
 /// What somebody puts back is not fought over, round after round.
 #[tokio::test]
 async fn what_somebody_changes_back_while_the_step_runs_is_left_alone_and_named() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let later = Fault::Delay { at: Some(At::first(on_the_station)), by: Duration::from_secs(6) };
     let run = world.start(&world.step(&[]), vec![later]).await;
-    run.proxy.when(scales, SOON).await.unwrap();
-    world.until(&DEPLOYMENT, "engine", "is at rest", |live| live["status"]["replicas"].is_null()).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // The station comes when all before it is done: the step has seen the engine at rest.
+    cluster::wait_until("the station's move is under way", SOON, async || {
+        Ok(run.proxy.calls().iter().any(on_the_station))
+    })
+    .await
+    .unwrap();
     world.patch(&DEPLOYMENT, "engine", &json!({"spec": {"replicas": 5}})).await;
     let run = run.wait().await.unwrap();
     run.exits(0).says("Deployment/e2e-workshop/engine: was changed back by somebody while the step ran");
@@ -275,7 +278,7 @@ async fn what_somebody_changes_back_while_the_step_runs_is_left_alone_and_named(
 /// Owning a field makes the next server-side apply of the chart that renders it fail.
 #[tokio::test]
 async fn what_is_made_again_belongs_to_those_whose_it_was() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let maps = harness::Resource::core("configmaps");
     let owners = async || {
         let manual = world.api.get(&maps, Some(world.place), "manual").await.unwrap().unwrap();
@@ -302,7 +305,7 @@ async fn what_is_made_again_belongs_to_those_whose_it_was() {
 
 #[tokio::test]
 async fn an_undo_that_cannot_be_marked_in_the_journal_is_done_all_the_same() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let before = world.state().await;
     let head = |call: &Call| {
         call.class == Class::Journal

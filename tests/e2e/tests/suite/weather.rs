@@ -6,9 +6,9 @@ use e2e::{
     Told, World,
     rights::Account,
     told::is_move,
-    world::{SOON, SOURCE_CONTROLLER, SYSTEM, resource},
+    world::{SOON, SOURCE_CONTROLLER, SYSTEM, prompt, resource},
 };
-use harness::{At, Fault, Outcome, Resource};
+use harness::{At, Fault, Outcome, Resource, call::Fate};
 use serde_json::json;
 use standins::{
     Behaviour,
@@ -103,7 +103,7 @@ async fn rights_that_are_taken_and_given_again_under_a_run_do_not_stop_it() {
 
 #[tokio::test]
 async fn connections_that_are_refused_for_a_while_do_not_stop_a_run() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let away = Fault::Refuse { at: At::first(is_move), lasting: Duration::from_secs(4) };
     world.run_with(&world.step(&[]), vec![away]).await.exits(0);
 }
@@ -148,23 +148,24 @@ async fn an_api_server_that_is_killed_and_started_again_does_not_stop_a_run() {
         return;
     };
     let kubeconfig = manage(&cluster, "start").await;
-    let behaviour =
-        Behaviour { delay: Duration::from_secs(1), collect_garbage: true, ..Behaviour::default() };
+    // Nothing becomes Ready before the API server is back: the run cannot have ended when it is killed.
+    let behaviour = Behaviour { paused: true, collect_garbage: true, ..Behaviour::default() };
     let world = World::mesh_on(Path::new(&kubeconfig), behaviour, None).await;
     // Nobody looks after Deployments there.
     let controller = fixtures::deployment(SOURCE_CONTROLLER, SYSTEM, 1, fixtures::IMAGE);
     world.api.ensure(&resource(&DEPLOYMENT), &controller).await.unwrap();
     mark_available(&world.api.client(), SYSTEM, SOURCE_CONTROLLER).await.unwrap();
     many(&world, 30).await;
-    let step =
-        world.sources(&["--deadline", "300"]).env("BELAY_CONCURRENCY", "2").bound(Duration::from_secs(330));
+    let flags = ["--deadline", "300", "--ready-within", "300"];
+    let step = world.sources(&flags).env("BELAY_CONCURRENCY", "2").bound(Duration::from_secs(330));
     let run = world.start(&step, vec![]).await;
-    run.proxy.when(crate::creates("app-7"), SOON).await.unwrap();
+    run.proxy.when(crate::creates("app-1"), SOON).await.unwrap();
     manage(&cluster, "kill").await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    run.proxy.when(|call| matches!(call.fate, Fate::Unreachable(_)), SOON).await.unwrap();
     manage(&cluster, "start").await;
+    world.standins.change(|behaviour| behaviour.paused = false);
     let run = run.wait().await.unwrap();
-    run.exits(0);
+    run.exits(0).says("30 created");
     assert_eq!(world.names(&HTTP_SOURCE).await.len(), 30);
     assert_eq!(world.journal_status("create-missing-sources").await, "done");
     manage(&cluster, "stop").await;
