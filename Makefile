@@ -26,7 +26,7 @@ MANAGE := go -C $(CURDIR)/tests/cluster/manage run .
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -ts "$$(printf '\t')"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Show a chart upgraded by real Helm: steps that succeed, one that fails and puts everything back
@@ -38,6 +38,7 @@ clean-demo: ## Remove all that the demo made
 
 .PHONY: cluster
 cluster: ## Bring up a cluster and print the line that points kubectl at it
+	@tests/tools/check go root
 	@$(MANAGE) up
 
 .PHONY: clean-cluster
@@ -56,21 +57,32 @@ rootfs: static
 	cp target/$(TARGET)/release/belay $(ROOTFS)/belay
 	for step in $$($(ROOTFS)/belay --list | awk '{print $$1}'); do ln $(ROOTFS)/belay $(ROOTFS)/$$step; done
 
+.PHONY: ready-for-image
+ready-for-image:
+	@tests/tools/check cargo machine
+
 .PHONY: image
-image: rootfs ## Build the image belay:dev, with Docker where it runs, else with Debian's buildah
+image: ready-for-image rootfs ## Build the image belay:dev, with Docker where it runs, else with Debian's buildah
 	tests/tools/build-image belay:dev $(IMAGE) Dockerfile target/image 10
 
 .PHONY: test-unit
 test-unit: ## Tests that need no cluster: seconds after the build
+	@tests/tools/check go cargo
 	cargo test --locked --workspace --lib --bins --test proxy --test mistakes --test page
 	cd tests/cluster/manage && go vet ./... && go test ./...
 
+# What tests/run will ask for too, before the minutes that come first.
+.PHONY: ready-for-test
+ready-for-test:
+	@tests/tools/check go cargo machine root
+
 .PHONY: test
-test: test-unit ## All tests: on a real API server, under real Helm, with the real image (SUITES="e2e crash": only those; CRASH_EVERY=8: every 8th crash point)
+test: ready-for-test test-unit ## All tests: on a real API server, under real Helm, with the real image (SUITES="e2e crash": only those; CRASH_EVERY=8: every 8th crash point)
 	@tests/run $(SUITES)
 
 .PHONY: lint
 lint: ## Formatting, clippy, rustdoc, licences and sources of dependencies
+	@tests/tools/check go cargo
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
