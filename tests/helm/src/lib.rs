@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
 #![allow(clippy::must_use_candidate, clippy::return_self_not_must_use)]
 
-pub mod delivery;
 pub mod ground;
 pub mod guide;
 pub mod lock;

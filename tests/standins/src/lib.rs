@@ -1,5 +1,6 @@
 //! Stand-ins: small controllers on a real API server that play the systems around the steps, and misbehave when
-//! told to; the CRDs they need, and the admission rules of the real system; fixtures, whole scenes and waits for tests.
+//! told to; the CRDs they need, and the admission rules of the real system; fixtures, whole scenes and waits for tests, and a
+//! witness of what is delivered.
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
@@ -42,6 +43,7 @@ pub mod cluster;
 pub mod conditions;
 mod controllers;
 pub mod crds;
+pub mod delivery;
 mod engine;
 pub mod fixtures;
 pub mod kinds;

@@ -12,6 +12,7 @@ mod done_record;
 mod dry_run;
 mod event_services;
 mod flags;
+mod gaps;
 mod journals;
 mod locking;
 mod many;

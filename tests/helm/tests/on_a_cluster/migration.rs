@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, fs, os::unix::fs::symlink, path::PathBuf};
 
 use helm_tests::{
-    delivery::{Route, Witness},
     ground::{Ground, INTEGRATION, SOON, STEPS, SYSTEM, on_a_scene, test_chart},
     guide::{self, Reader},
     programs::{Said, needed},
@@ -14,10 +13,11 @@ use standins::{
     APPLICATION_OPERATOR,
     cluster::{self, wait_gone},
     conditions::holds,
+    delivery::{Route, Witness},
     fixtures,
     kinds::{
-        BROKER, CHANNEL, CRD, DEPLOYMENT, EVENT_ACTIVATION, HTTP_SOURCE, KNATIVE_SUBSCRIPTION, Kind,
-        LEGACY_SUBSCRIPTION, SERVICE_INSTANCE, STATEFUL_SET, TRIGGER,
+        BROKER, CHANNEL, CRD, DEPLOYMENT, EVENT_ACTIVATION, HTTP_SOURCE, KNATIVE_SERVICE,
+        KNATIVE_SUBSCRIPTION, Kind, LEGACY_SUBSCRIPTION, SERVICE_INSTANCE, STATEFUL_SET, TRIGGER,
     },
     landscape::{Instance, Scene, State},
 };
@@ -102,7 +102,7 @@ async fn list(ground: &Ground, kind: &Kind, namespace: &str) -> Vec<kube::api::D
 /// What the real system's upgrade test asserts, and what it forgot.
 async fn all_is_on_the_mesh(ground: &Ground, scene: &Scene) {
     for application in scene.applications.keys() {
-        for kind in [HTTP_SOURCE, CHANNEL] {
+        for kind in [HTTP_SOURCE, CHANNEL, KNATIVE_SERVICE] {
             let found = cluster::get(&ground.client, &kind, INTEGRATION, application).await.unwrap();
             assert!(found.is_some_and(|object| holds(&object, "Ready")), "{} {application}", kind.kind);
         }

@@ -4,6 +4,9 @@
 //! server did it: resource versions count the changes of the whole cluster, so that what happened to objects of
 //! different kinds is never seen the wrong way round.
 
+// A witness is the last line of a test: it says what went wrong by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc)]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -22,17 +25,20 @@ use kube::{
     },
 };
 use serde_json::Value;
-use standins::{
+use tokio::task::JoinHandle;
+
+use crate::{
     cluster::wait_until,
     kinds::{
         BROKER, CHANNEL, DEPLOYMENT, EVENT_ACTIVATION, HTTP_SOURCE, KNATIVE_SUBSCRIPTION, Kind,
         LEGACY_SUBSCRIPTION, TRIGGER,
     },
     landscape::{Scene, State, Subscription},
+    seed::{INTEGRATION, SYSTEM},
 };
-use tokio::task::JoinHandle;
 
-use crate::ground::{INTEGRATION, SOON, SYSTEM};
+/// By then every watch has told what has happened, also on a machine that is busy.
+const SOON: Duration = Duration::from_secs(180);
 
 /// Everything that an event passes on either path.
 const KINDS: [Kind; 8] = [
@@ -81,6 +87,7 @@ impl fmt::Display for Route {
 
 impl Route {
     /// The routes of all subscribers of a scene.
+    #[must_use]
     pub fn of(scene: &Scene) -> Vec<Self> {
         let route = |subscription: &Subscription| Self {
             namespace: subscription.namespace.clone(),
