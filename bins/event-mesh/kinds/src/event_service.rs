@@ -57,9 +57,14 @@ impl Expected {
         let operator = &self.application_operator;
         let looked_at: [&Kind; 3] = [&kinds::DEPLOYMENT, &kinds::POD, &crate::HTTP_SOURCE];
         let mut rules: Vec<Rule> = looked_at.iter().map(|kind| Rule::on(kind, integration, verbs)).collect();
+        // On a fresh cluster a namespace may not exist, and then rights in it cannot either.
+        let seen =
+            |namespace: &str| Rule::on(&kinds::NAMESPACE, None, &["get"]).named([namespace.to_owned()]);
+        rules.extend(integration.map(seen));
         if self.images.is_empty() {
             let namespace = operator.namespace.as_deref();
             rules.push(Rule::on(&operator.kind, namespace, &["get"]).named([operator.name.clone()]));
+            rules.extend(namespace.filter(|_| namespace != integration).map(seen));
         }
         rules
     }
@@ -267,6 +272,8 @@ pub enum Verdict {
     Updated,
     /// A part of it feeds the old path, or may.
     NotUpdated(String),
+    /// All of it feeds the mesh, but its rollout is not finished: a pod is being replaced, or it is being scaled.
+    Unsettled(String),
     /// It does not work, and may yet.
     Failing(String),
     /// It does not work and will not without somebody's help.
@@ -280,6 +287,7 @@ impl Verdict {
         match self {
             Self::Updated => Self::Updated,
             Self::NotUpdated(why) => Self::NotUpdated(words(why)),
+            Self::Unsettled(why) => Self::Unsettled(words(why)),
             Self::Failing(why) => Self::Failing(words(why)),
             Self::Lost(why) => Self::Lost(words(why)),
         }
@@ -308,8 +316,11 @@ pub fn judge(
     if !rollout.feeds_mesh {
         return Verdict::NotUpdated(format!("{deployment} has no argument --{MESH_URL}"));
     }
+    // Without a pod in sight nobody can tell what runs.
+    let is_fed = !pods.is_empty() && old_pod(Some(images), namespace, pods).is_none();
+    let unrolled = |why| if is_fed { Verdict::Unsettled(why) } else { Verdict::NotUpdated(why) };
     if !rollout.seen {
-        return Verdict::NotUpdated(format!("the newest change of {deployment} is not rolled out yet"));
+        return unrolled(format!("the newest change of {deployment} is not rolled out yet"));
     }
     if let Some(why) = &rollout.given_up {
         return Verdict::Lost(format!("the rollout of {deployment} was given up: {why}"));
@@ -325,18 +336,32 @@ pub fn judge(
         let waits = new.into_iter().find_map(|pod| Some((pod, pod.waits.as_ref()?)));
         let waits = waits.map(|(pod, waits)| format!("; Pod/{namespace}/{}: {waits}", pod.name));
         let waits = waits.unwrap_or_default();
-        return unfinished.with(|why| format!("{deployment}: {why}{waits}"));
+        return match unfinished.with(|why| format!("{deployment}: {why}{waits}")) {
+            Verdict::NotUpdated(why) => unrolled(why),
+            verdict => verdict,
+        };
     }
-    if let Some(old) = pods.iter().find(|pod| !is_wanted(&pod.image)) {
-        return Verdict::NotUpdated(format!("Pod/{namespace}/{} still runs image {}", old.name, old.image));
-    }
-    if let Some(old) = pods.iter().find(|pod| !pod.feeds_mesh) {
-        return Verdict::NotUpdated(format!("Pod/{namespace}/{} has no argument --{MESH_URL}", old.name));
+    if let Some(why) = old_pod(Some(images), namespace, pods) {
+        return Verdict::NotUpdated(why);
     }
     match source {
         None => Verdict::Updated,
         Some(why) => Verdict::Failing(format!("{} {why}", crate::HTTP_SOURCE.object(namespace, application))),
     }
+}
+
+/// Says of the first pod that feeds the old path, or may, by what one sees it. Where nobody names the images only the argument
+/// counts, which versions from before the mesh do not have.
+#[must_use]
+pub fn old_pod(images: Option<&[String]>, namespace: &str, pods: &[&Pod]) -> Option<String> {
+    let is_wanted = |pod: &&&Pod| images.is_none_or(|images| images.contains(&pod.image));
+    let other =
+        pods.iter().find(|pod| !is_wanted(pod)).map(|pod| (pod, format!("still runs image {}", pod.image)));
+    let without = || {
+        let pod = pods.iter().find(|pod| !pod.feeds_mesh)?;
+        Some((pod, format!("has no argument --{MESH_URL}")))
+    };
+    other.or_else(without).map(|(pod, what)| format!("Pod/{namespace}/{} {what}", pod.name))
 }
 
 /// The rule of `kubectl rollout status`, and that something must be available at all.
@@ -456,6 +481,11 @@ mod tests {
     }
 
     #[track_caller]
+    fn unsettled(verdict: &Verdict, why: &str) {
+        assert!(matches!(verdict, Verdict::Unsettled(text) if text.contains(why)), "{verdict:?}");
+    }
+
+    #[track_caller]
     fn failing(verdict: &Verdict, why: &str) {
         assert!(matches!(verdict, Verdict::Failing(text) if text.contains(why)), "{verdict:?}");
     }
@@ -483,9 +513,20 @@ mod tests {
 
     #[test]
     fn the_rollout_is_finished_by_the_rule_of_kubectl() {
-        not_updated(&with("/metadata/generation", 4.into()), "not rolled out");
-        not_updated(&with("/spec/replicas", 3.into()), "2 of 3");
-        not_updated(&with("/status/replicas", 3.into()), "1 old replicas");
+        for (pointer, number, why) in [
+            ("/metadata/generation", 4, "not rolled out"),
+            ("/spec/replicas", 3, "2 of 3"),
+            ("/status/replicas", 3, "1 old replicas"),
+        ] {
+            let mut rolling = deployment();
+            *rolling.pointer_mut(pointer).unwrap() = number.into();
+            let mut old = pod();
+            old["spec"]["containers"][1]["image"] = OLD.into();
+            not_updated(&judged(Some(&rolling), &[pod(), old], None), why);
+            not_updated(&judged(Some(&rolling), &[], None), why);
+            // A pod is being replaced, or an autoscaler wants one more.
+            unsettled(&judged(Some(&rolling), &[pod()], None), why);
+        }
         failing(&with("/status/availableReplicas", 1.into()), "1 of 2");
         failing(&with("/status/availableReplicas", 0.into()), "no replica is available");
     }
@@ -583,6 +624,39 @@ mod tests {
         for wrong in ["operator", "Pod/ns/a", "StatefulSet//a"] {
             assert!(workload(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn of_pods_whose_image_nobody_names_only_the_argument_counts() {
+        let (new, mut old) = (Pod::of(&pod()).unwrap(), pod());
+        assert_eq!(old_pod(None, "ns", &[&new]), None);
+        assert_eq!(
+            old_pod(Some(&[OLD.to_owned()]), "ns", &[&new]),
+            Some(format!("Pod/ns/shop-1 still runs image {NEW}"))
+        );
+        old["spec"]["containers"][1]["args"] = json!([]);
+        let old = Pod::of(&old).unwrap();
+        assert_eq!(
+            old_pod(None, "ns", &[&new, &old]),
+            Some("Pod/ns/shop-1 has no argument --eventMeshURL".to_owned())
+        );
+    }
+
+    #[test]
+    fn every_namespace_that_is_looked_into_may_be_seen_to_be_absent() {
+        let mut expected = Expected {
+            integration_namespace: "ns".into(),
+            images: Vec::new(),
+            application_operator: workload("Deployment/elsewhere/operator").unwrap(),
+        };
+        let seen = |expected: &Expected| -> Vec<String> {
+            let rules = expected.rules(&["list"]);
+            let of_namespaces = rules.iter().filter(|rule| rule.resource == "namespaces");
+            of_namespaces.flat_map(|rule| rule.names.clone()).collect()
+        };
+        assert_eq!(seen(&expected), ["ns", "elsewhere"]);
+        expected.images = vec![NEW.to_owned()];
+        assert_eq!(seen(&expected), ["ns"], "the operator is not read");
     }
 
     proptest! {

@@ -12,8 +12,8 @@
 //! **It refuses**, all at once, a Subscription without a Trigger that is Ready, one whose source still feeds the old path
 //! or whose event-service will not work again by itself (`--accept-event-loss` goes on all the same), one without an
 //! endpoint or with one that names no host (`--drop-undeliverable`), and all of them when the controller that serves their
-//! finalizers is not available. **It fails** when an event-service that does not work at the moment still does not a minute
-//! later, and when a Subscription is not gone in time: then it names the finalizer that holds it and the state of its
+//! finalizers is not available. **It fails** when an event-service that does not work at the moment, or of which a pod is
+//! being replaced, still does not a minute later, and when a Subscription is not gone in time: then it names the finalizer that holds it and the state of its
 //! controller. One that comes back after it was deleted is left alone and named: whoever keeps it must let go of it first.
 
 mod plan;
@@ -95,6 +95,8 @@ impl Step for RetireSubscriptions {
             Rule::on(&TRIGGER, None, &["list"]),
             Rule::on(&kinds::DEPLOYMENT, Some(controller_namespace), &["get"]).named([controller.clone()]),
             Rule::on(&kinds::DEPLOYMENT, Some(controller_namespace), &["list", "watch"]),
+            // On a fresh cluster the namespace may not exist, and then rights in it cannot either.
+            Rule::on(&kinds::NAMESPACE, None, &["get"]).named([controller_namespace.clone()]),
         ]);
         rules.extend(args.owners.rules());
         Needs {

@@ -8,8 +8,8 @@ use belay_runtime::{
     plan::Level,
 };
 use event_mesh_kinds::{
-    LEGACY_FINALIZER,
-    event_service::{Installation, Pod, Rollout, Verdict, judge, source_lacks},
+    LEGACY_FINALIZER, as_decided_on,
+    event_service::{Installation, Pod, Rollout, Verdict, judge, old_pod, source_lacks},
     trigger::{Delivery, Match, match_up},
 };
 use serde_json::Value;
@@ -37,11 +37,11 @@ struct Subscription<'a> {
 
 impl<'a> Subscription<'a> {
     fn of(item: &'a Item) -> Self {
-        let origin = item.origin();
         let is_another = item.is_journalled()
-            && item.live_uid().is_some_and(|uid| Some(uid) != text(&origin, "/metadata/uid"));
-        // Of one that came back only the new one counts.
-        let found = if is_another { item.live().unwrap_or(origin) } else { origin };
+            && item.live_uid().is_some_and(|uid| Some(uid) != text(&item.origin(), "/metadata/uid"));
+        // Of one that came back only the new one counts, also when that is on its way out.
+        let again = item.live().filter(|_| is_another);
+        let found = again.unwrap_or_else(|| as_decided_on(item));
         let finalizers = found.pointer("/metadata/finalizers").and_then(Value::as_array);
         Self {
             item,
@@ -265,7 +265,7 @@ enum Feeds {
     /// There is nothing that could feed anything.
     Nothing(String),
     OldPath(String),
-    /// To the mesh, once its event-service works, which it may in a moment.
+    /// To the mesh, once its event-service works and its rollout is finished, which may be in a moment.
     Failing(String),
     /// Nowhere: its event-service needs somebody's help.
     Lost(String),
@@ -291,7 +291,14 @@ impl Sources<'_> {
     fn find_out(&self, source: &str) -> Feeds {
         let installation = self.snapshot.applications.get(source);
         let rollout = self.snapshot.rollouts.get(source);
+        let pods: Vec<&Pod> = self.snapshot.pods.iter().filter(|pod| pod.application() == source).collect();
+        let namespace = &self.args.expected.integration_namespace;
         if rollout.is_none() && installation != Some(&Installation::Installed) {
+            // Pods may outlive their Deployment: orphaned, or still on their way out.
+            let images = self.snapshot.images.as_deref().ok();
+            if let Some(why) = old_pod(images, namespace, &pods) {
+                return Feeds::OldPath(format!("{why}, although its Deployment is gone"));
+            }
             let why = match installation {
                 None => {
                     "there is no Application. Whoever posts to the publish service itself, inside the cluster, is not seen \
@@ -306,14 +313,12 @@ impl Sources<'_> {
             Ok(images) => images,
             Err(why) => return Feeds::OldPath(why.clone()),
         };
-        let pods: Vec<&Pod> = self.snapshot.pods.iter().filter(|pod| pod.application() == source).collect();
         let missing = Some("does not exist".to_owned());
         let lacks = self.snapshot.sources.get(source).unwrap_or(&missing).as_deref();
-        let namespace = &self.args.expected.integration_namespace;
         match judge(images, namespace, source, rollout, &pods, lacks) {
             Verdict::Updated => Feeds::Mesh,
             Verdict::NotUpdated(why) => Feeds::OldPath(why),
-            Verdict::Failing(why) => Feeds::Failing(why),
+            Verdict::Failing(why) | Verdict::Unsettled(why) => Feeds::Failing(why),
             Verdict::Lost(why) => Feeds::Lost(why),
         }
     }
@@ -339,7 +344,7 @@ impl Sources<'_> {
             let pods: Vec<&Pod> = pods.iter().collect();
             match judge(&images, namespace, &source, rollout.as_ref(), &pods, lacks.as_deref()) {
                 Verdict::Updated => Progress::Done,
-                Verdict::Failing(why) => Progress::Pending(why),
+                Verdict::Failing(why) | Verdict::Unsettled(why) => Progress::Pending(why),
                 Verdict::NotUpdated(why) | Verdict::Lost(why) => Progress::Failed(why),
             }
         }))
@@ -551,6 +556,63 @@ mod tests {
             &Snapshot { pods, ..one() },
             "its event-service does not work: Pod/kyma-integration/commerce-1",
         );
+    }
+
+    fn pod(image: &str, url: &[&str]) -> Pod {
+        Pod::of(&json!({
+            "metadata": {"name": "commerce-1", "labels": {"app": "commerce-event-service"}},
+            "spec": {"containers": [{"name": "commerce-event-service", "image": image, "args": url}]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_pod_that_is_being_replaced_is_waited_for_unless_an_old_one_runs() {
+        let replacing = Rollout::of(&json!({
+            "metadata": {"name": "commerce-event-service"},
+            "spec": {"replicas": 2, "template": {"spec": {"containers": [
+                {"name": "commerce-event-service", "image": IMAGE, "args": ["--eventMeshURL=http://commerce"]},
+            ]}}},
+            "status": {"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
+        }));
+        let with =
+            |pods| Snapshot { rollouts: [("commerce".to_owned(), replacing.clone())].into(), pods, ..one() };
+        let plan = decided(&with(vec![pod(IMAGE, &["--eventMeshURL=x"])]));
+        let waiting = "wait Deployment/kyma-integration/commerce-event-service";
+        assert_eq!(moves(&plan), [waiting, "delete Subscription/shop/a"]);
+        refused(&with(vec![pod("old", &["--eventMeshURL=x"])]), "feeds the old path, or may: Deployment");
+    }
+
+    #[test]
+    fn a_pod_that_outlives_its_deployment_still_feeds_the_old_path() {
+        let orphaned = |pods, images| Snapshot {
+            applications: BTreeMap::new(),
+            rollouts: BTreeMap::new(),
+            pods,
+            images,
+            ..one()
+        };
+        let images = || Ok(vec![IMAGE.to_owned()]);
+        refused(
+            &orphaned(vec![pod("old", &[])], images()),
+            "Pod/kyma-integration/commerce-1 still runs image old, although its Deployment is gone",
+        );
+        refused(
+            &orphaned(vec![pod("old", &[])], Err("nobody says".into())),
+            "has no argument --eventMeshURL",
+        );
+        let new = vec![pod(IMAGE, &["--eventMeshURL=x"])];
+        for images in [images(), Err("nobody says".into())] {
+            assert_eq!(decided(&orphaned(new.clone(), images)).refusals().count(), 0);
+        }
+    }
+
+    #[test]
+    fn one_that_was_edited_since_an_earlier_attempt_is_judged_as_it_is() {
+        let mut edited = subscription("a");
+        edited["spec"]["endpoint"] = "http://elsewhere/".into();
+        let found = snapshot(vec![item(Some(&edited), Some(&subscription("a")))]);
+        refused(&found, "it has no Trigger");
     }
 
     #[test]

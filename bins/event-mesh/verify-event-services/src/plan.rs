@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use belay_runtime::{Chain, Closing, Finding, Move, Plan, Progress, Scope, View, kinds};
+use belay_runtime::{Chain, Closing, Finding, Move, Plan, Progress, Scope, View, kinds, object::text};
 use event_mesh_kinds::{
     APPLICATION, HTTP_SOURCE,
     event_service::{
@@ -101,7 +101,10 @@ impl Judge {
         let verdict = judge(&self.images, namespace, application, rollout.as_ref(), &pods, source.as_deref());
         let trouble =
             view.get(&APPLICATION.cluster_object(application)).as_ref().and_then(installation_trouble);
-        let down = self.operator_down.clone().filter(|_| matches!(verdict, Verdict::NotUpdated(_)));
+        let down = self
+            .operator_down
+            .clone()
+            .filter(|_| matches!(verdict, Verdict::NotUpdated(_) | Verdict::Unsettled(_)));
         let verdict = verdict
             .with(|why| [Some(why), trouble, down].into_iter().flatten().collect::<Vec<_>>().join("; "));
         (rollout.map(|rollout| rollout.image().to_owned()), verdict)
@@ -135,7 +138,9 @@ fn wait(judge: Judge, application: &str) -> Move {
         }
         match judge.look(&application, &pods(view), view).1 {
             Verdict::Updated => Progress::Done,
-            Verdict::NotUpdated(why) => Progress::Pending(format!("not updated: {why}")),
+            Verdict::NotUpdated(why) | Verdict::Unsettled(why) => {
+                Progress::Pending(format!("not updated: {why}"))
+            }
             Verdict::Failing(why) => Progress::Pending(format!("failing: {why}")),
             Verdict::Lost(why) => Progress::Failed(format!("failing: {why}")),
         }
@@ -156,7 +161,10 @@ fn table(judge: Judge, names: BTreeSet<String>) -> Closing {
     Closing::new(scopes, move |view| {
         let pods = pods(view);
         let mut rows = vec![["APPLICATION", "WANTED", "FOUND", "STATE"].map(str::to_owned)];
-        for name in &names {
+        // Applications may have come while the step waited.
+        let came = view.list(&APPLICATION);
+        let came = came.iter().filter_map(|application| text(application, "/metadata/name"));
+        for name in names.iter().map(String::as_str).chain(came).collect::<BTreeSet<_>>() {
             let installation = view.get(&APPLICATION.cluster_object(name)).as_ref().map(Installation::of);
             let (image, verdict) = judge.look(name, &pods, view);
             rows.push(row(name, installation, image, verdict, &judge.images));
@@ -174,7 +182,7 @@ fn row(
 ) -> [String; 4] {
     let state = match verdict {
         Verdict::Updated => "updated".to_owned(),
-        Verdict::NotUpdated(why) => format!("not updated: {why}"),
+        Verdict::NotUpdated(why) | Verdict::Unsettled(why) => format!("not updated: {why}"),
         Verdict::Failing(why) | Verdict::Lost(why) => format!("failing: {why}"),
     };
     let is_judged = found.is_some() || installation == Some(Installation::Installed);

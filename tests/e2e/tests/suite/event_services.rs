@@ -137,6 +137,28 @@ async fn event_services_that_nobody_looks_after_are_in_the_table_as_they_are() {
 }
 
 #[tokio::test]
+async fn an_application_that_appears_while_it_waits_is_in_the_table_too() {
+    let world = two().await;
+    world.standins.change(|behaviour| behaviour.never_rolled.push("logistics".into()));
+    upgrade_operator(&world.api.client(), INTEGRATION, NEW_EVENT_SERVICE).await.unwrap();
+    let run = world.start(&step(&world, &["--deadline", "20"]), vec![]).await;
+    run.until_it_says("the event-service of Application/logistics").await;
+    world.create(&fixtures::skipped_application("loyalty")).await;
+    let run = run.wait().await.unwrap();
+    run.exits(4).says("loyalty ").says("not installed: spec.skipInstallation");
+}
+
+#[tokio::test]
+async fn without_an_installed_application_the_api_of_sources_is_not_waited_for() {
+    let behaviour = Behaviour { finalizer_delay: PROMPT, ..Behaviour::default() };
+    let world = World::scene(&Scene::new(&[]), behaviour).await;
+    world.create(&fixtures::skipped_application("loyalty")).await;
+    world.remove_crd("httpsources.sources.kyma-project.io").await;
+    let run = world.run_with_its_rights(&step(&world, &[])).await;
+    run.exits(0).says("nothing to migrate").never_says("waiting for httpsources").changes_nothing();
+}
+
+#[tokio::test]
 async fn without_an_operator_the_image_must_be_named() {
     let world = two().await;
     world.upgrade(&APPLICATIONS).await;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use e2e::{
     Told, World,
+    rights::Account,
     scene::{INTEGRATION, ONE, PROMPT, SUBSCRIPTION_CONTROLLER, SYSTEM, migrated},
+    told::Telling as _,
     world::{SOON, resource},
 };
 use harness::StepCommand;
@@ -145,6 +147,7 @@ async fn bug_5_6_an_event_service_that_does_not_work_is_waited_for_a_moment() {
     assert!(run.moves().is_empty(), "{:?}", run.moves());
     assert_eq!(subscriptions(&world).await, ["orders", "parcels"]);
     let run = world.start(&step(&world, &[]), vec![]).await;
+    run.until_it_says("waiting for the event-service of its source commerce to work").await;
     world.standins.change(|behaviour| behaviour.never_ready.clear());
     world.renew_adapter("commerce").await;
     run.wait().await.unwrap().exits(0).says("2 deleted");
@@ -277,7 +280,7 @@ async fn an_owner_that_may_not_be_read_is_refused_before_anything_is_deleted() {
     let patch = json!({"metadata": {"ownerReferences": [reference]}});
     world.change(&LEGACY_SUBSCRIPTION, ONE, "orders", &patch).await;
     let rules = world.run(&step(&world, &["--print-rbac"])).await.json();
-    let account = e2e::rights::Account::new(&world.api, world.home, "owners", rules).await.unwrap();
+    let account = Account::new(&world.api, world.home, "owners", rules).await.unwrap();
     let upstream = account.upstream(&world.kubeconfig).await.unwrap();
     let run = step(&world, &[]).run(&upstream, vec![]).await.unwrap();
     account.revoke().await.unwrap();
@@ -294,5 +297,38 @@ async fn nothing_of_the_old_bus_is_nothing_to_migrate() {
     world.remove_crd("subscriptions.eventing.kyma-project.io").await;
     for step in ["recreate-triggers", "retire-subscriptions"] {
         world.run(&world.mesh_step(step, &[])).await.exits(0).says("nothing to migrate").changes_nothing();
+    }
+}
+
+/// On a fresh cluster the CRDs may come before the namespaces, or neither may be there, and the release be elsewhere. No
+/// Role can be in a namespace that is not there.
+#[tokio::test]
+async fn without_the_namespaces_of_the_system_there_is_nothing_to_do() {
+    let world = World::scene(&standins::landscape::Scene::new(&[]), quick()).await;
+    let integration = [
+        "--integration-namespace",
+        "e2e-not-yet",
+        "--application-operator",
+        "StatefulSet/e2e-nor-this/application-operator",
+    ];
+    let controller = ["--subscription-controller", "e2e-not-yet-either/controller"];
+    let steps = [
+        step(&world, &[&integration[..], &controller[..]].concat()),
+        world.mesh_step("verify-event-services", &integration),
+    ];
+    for (crds, says) in [(true, "nothing to do"), (false, "nothing to migrate")] {
+        if !crds {
+            world.remove_crd("subscriptions.eventing.kyma-project.io").await;
+            world.remove_crd("applications.applicationconnector.kyma-project.io").await;
+        }
+        for step in &steps {
+            let mut rules = world.run(&step.clone().args(["--print-rbac"])).await.json();
+            rules["namespaced"].as_object_mut().unwrap().retain(|name, _| name == world.home);
+            let account = Account::new(&world.api, world.home, "fresh", rules).await.unwrap();
+            let upstream = account.upstream(&world.kubeconfig).await.unwrap();
+            let run = step.run(&upstream, vec![]).await.unwrap();
+            account.revoke().await.unwrap();
+            run.exits(0).says(says).changes_nothing();
+        }
     }
 }

@@ -54,8 +54,8 @@ fn an_old_cluster_is_migrated_once_and_upgrade_rollback_and_uninstall_change_not
 
 fn a_fresh_cluster_has_nothing_to_migrate_and_installs_without_failing(helm: u8) {
     on_a_fresh_cluster(helm, async |ground| {
-        // In the namespace that an old cluster would have, and in one that it knows nothing of.
-        for namespace in [SYSTEM, ELSEWHERE] {
+        // In a namespace that an old cluster knows nothing of, while the one that it would have is not there, and in that.
+        for namespace in [ELSEWHERE, SYSTEM] {
             let all = STEPS.join(",");
             let there = ["--namespace", namespace, "--create-namespace", "--set", &format!("only={{{all}}}")];
             let said = ground.event_mesh("install", &there).or_panic();
