@@ -20,6 +20,8 @@ type cluster struct {
 	Slot slot   `json:"slot"`
 	// Bin is the folder of the programs that it was brought up with.
 	Bin string `json:"bin"`
+	// Boot is the machine's boot that it was made in. None outlives it.
+	Boot string `json:"boot"`
 
 	dir string
 }
@@ -130,12 +132,13 @@ func checkName(name string) error {
 	return nil
 }
 
-// stateRoot is the folder that holds a folder per cluster.
+// stateRoot is the folder that holds a folder per cluster. Not in /run, which on most machines is small, in memory, and
+// lets nothing be executed: images and etcd are in here.
 func stateRoot() string {
 	if root := os.Getenv("BELAY_STATE"); root != "" {
 		return filepath.Clean(root)
 	}
-	return "/run/belay"
+	return "/var/lib/belay"
 }
 
 // at refers to a cluster by name, without looking whether it exists.
@@ -183,9 +186,33 @@ func load(name string) (*cluster, error) {
 func running(name string) (*cluster, error) {
 	c, err := load(name)
 	if errors.Is(err, fs.ErrNotExist) || (err == nil && c.keeper() == 0) {
+		if err := c.checkNamesake(); err != nil {
+			return nil, err
+		}
 		return nil, fmt.Errorf("no cluster named %q is up; bring it up with: up --name %s", name, name)
 	}
 	return c, err
+}
+
+// checkNamesake refuses to work on a cluster while another one of the same name runs from another folder: bridge, packet
+// filter rules and control groups are found by the name alone, so the one would take them away from the other.
+func (c *cluster) checkNamesake() error {
+	if c.keeper() != 0 {
+		return nil
+	}
+	for _, args := range keepers() {
+		if filepath.Base(args[2]) == c.Name {
+			return fmt.Errorf("cluster %s is up in %s, not in %s; set BELAY_STATE=%s to work with it, or take another --name",
+				c.Name, args[2], c.dir, filepath.Dir(args[2]))
+		}
+	}
+	return nil
+}
+
+// bootID tells one boot of the machine from another.
+func bootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id))
 }
 
 // claim takes the first slot that is free for a new cluster and records it, before anything else is made: whatever
@@ -214,7 +241,7 @@ func (c *cluster) claim() error {
 			reason = "cluster " + owner
 		}
 		if reason == "" {
-			c.Slot = candidate
+			c.Slot, c.Boot = candidate, bootID()
 			return c.save()
 		}
 		reasons = append(reasons, reason)
@@ -242,7 +269,7 @@ func clusterNames(root string) (names []string) {
 	return names
 }
 
-// writeEnv writes what a shell or a test needs to work with the cluster: `. /run/belay/NAME/env`.
+// writeEnv writes what a shell or a test needs to work with the cluster: `. /var/lib/belay/NAME/env`.
 func (c *cluster) writeEnv() error {
 	lines := []string{
 		"KUBECONFIG=" + c.kubeconfig(0),

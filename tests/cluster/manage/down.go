@@ -15,6 +15,9 @@ func (e embedded) down(context.Context) error {
 	if err := checkRoot(); err != nil {
 		return err
 	}
+	if err := at(e.name).checkNamesake(); err != nil {
+		return err
+	}
 	started := time.Now()
 	existed := false
 	if _, err := os.Stat(at(e.name).dir); err == nil {
@@ -52,8 +55,13 @@ func (c *cluster) tearDown(keepLogs bool) error {
 			}
 		}
 	}
+	// What is recorded from before a boot says nothing of the processes of today.
+	if known, err := load(c.Name); err == nil && known.Boot == bootID() {
+		if err := c.endBeside(); err != nil {
+			return err
+		}
+	}
 	err := errors.Join(
-		c.endBeside(),
 		c.removeNetwork(ctx),
 		c.removeCgroups(),
 		unmountAll(c.dir),

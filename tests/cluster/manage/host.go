@@ -31,7 +31,8 @@ var kernelSettings = []string{
 	"kernel/keys/root_maxbytes",
 }
 
-// machineFolder is one place for all clusters, whatever BELAY_STATE says: the machine is only one.
+// machineFolder is one place for all clusters, whatever BELAY_STATE says: the machine is only one. It is in /run because
+// what it tells of does not outlive a boot either.
 const machineFolder = "/run/belay"
 
 // machine is what the first cluster found, and what the last one puts back.

@@ -29,6 +29,9 @@ func (e embedded) up(ctx context.Context, withNode bool) error {
 	if root := stateRoot(); len(root) > 60 || !strings.HasPrefix(root, "/") || strings.ContainsAny(root, " \t\n\"'\\$") {
 		return fmt.Errorf("BELAY_STATE must be a short absolute path without blanks, quotes and dollar signs, not %q", root)
 	}
+	if err := at(e.name).checkNamesake(); err != nil {
+		return err
+	}
 	bin, err := build(ctx)
 	if err != nil {
 		return err
@@ -50,6 +53,14 @@ func (e embedded) up(ctx context.Context, withNode bool) error {
 	isNew := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !isNew {
 		return fmt.Errorf("%w; remove the cluster with: down --name %s", err, e.name)
+	}
+	if !isNew && c.keeper() == 0 && c.Boot != bootID() {
+		// Its store was never written to the disk in earnest, and its processes' numbers belong to others now.
+		say("cluster %s ended when the machine did; it is made anew", c.Name)
+		if err := c.tearDown(true); err != nil {
+			return err
+		}
+		c, isNew = at(e.name), true
 	}
 	if _, err := os.Stat(c.Bin); err != nil || c.keeper() == 0 {
 		c.Bin = bin
