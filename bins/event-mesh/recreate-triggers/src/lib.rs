@@ -87,6 +87,8 @@ impl Step for RecreateTriggers {
                 Rule::on(&TRIGGER, None, &["get", "list", "watch", "create", "delete"]),
                 Rule::on(&kinds::DEPLOYMENT, Some(controller_namespace), &["get"])
                     .named([controller.clone()]),
+                // On a fresh cluster this namespace may not exist, and then rights in it cannot either.
+                Rule::on(&kinds::NAMESPACE, None, &["get"]).named([controller_namespace.clone()]),
             ],
             ..Needs::default()
         }

@@ -2,6 +2,7 @@
 
 use e2e::{
     Told, World,
+    rights::Account,
     scene::{ONE, PROMPT, SUBSCRIPTION_CONTROLLER, SYSTEM, TWO},
     world::{SOON, resource},
 };
@@ -124,6 +125,23 @@ async fn half_an_event_bus_is_not_nothing_to_migrate() {
         .changes_nothing();
     let other = ["--subscription-controller", "kyma-system/no-such-controller"];
     world.run(&step(&world, &other)).await.exits(0).says("nothing to migrate");
+}
+
+/// On a fresh cluster neither the CRDs nor the system's namespace may be there, and no Role can be in a namespace that is
+/// not.
+#[tokio::test]
+async fn without_the_namespace_of_the_old_bus_there_is_nothing_to_do() {
+    let world = World::scene(&Scene::new(&[]), quick()).await;
+    let step = step(&world, &["--subscription-controller", "e2e-not-yet/controller"]);
+    let mut rules = world.run(&step.clone().args(["--print-rbac"])).await.json();
+    rules["namespaced"].as_object_mut().unwrap().retain(|name, _| name == world.home);
+    let account = Account::new(&world.api, world.home, "fresh", rules).await.unwrap();
+    let upstream = account.upstream(&world.kubeconfig).await.unwrap();
+    step.run(&upstream, vec![]).await.unwrap().exits(0).changes_nothing();
+    world.remove_crd("subscriptions.eventing.kyma-project.io").await;
+    let run = step.run(&upstream, vec![]).await.unwrap();
+    account.revoke().await.unwrap();
+    run.exits(0).says("nothing to migrate").changes_nothing();
 }
 
 #[tokio::test]
