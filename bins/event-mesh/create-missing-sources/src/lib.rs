@@ -11,8 +11,8 @@
 //! **Undo** removes the sources that it made and that nobody has changed since; their Channels and adapters go with
 //! them.
 //!
-//! **It refuses** when a name can never work as that of a Knative Service, and when the controller that makes sources
-//! Ready is not available. **It fails** when a source or Channel is not Ready in time, and at once when an adapter is
+//! **It refuses** when a name can never work as that of a Knative Service, when the controller that makes sources Ready
+//! is not available, and when the namespace of the sources does not exist. **It fails** when a source or Channel is not Ready in time, and at once when an adapter is
 //! without its Channel.
 
 mod plan;
@@ -70,6 +70,8 @@ impl Step for CreateMissingSources {
         Needs {
             sources: vec![APPLICATION],
             targets: vec![HTTP_SOURCE, CHANNEL, ADAPTER],
+            // Without an Application nothing needs a source.
+            evidence: Some((APPLICATION, |_| true)),
             rules: vec![
                 Rule::on(&APPLICATION, None, &["list"]),
                 Rule::on(&HTTP_SOURCE, integration, &["get", "list", "watch", "create", "delete"]),

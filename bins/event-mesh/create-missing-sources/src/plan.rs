@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use belay_runtime::{Chain, Finding, Move, ObjectRef, Plan, Progress, Scope, Test};
+use belay_runtime::{Chain, Finding, Move, ObjectRef, Plan, Progress, Scope, Test, kinds};
 use event_mesh_kinds::{ADAPTER, APPLICATION, CHANNEL, HTTP_SOURCE, ready};
 use serde_json::{Value, json};
 
@@ -65,6 +65,7 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
     }
     if !chains.is_empty() {
         plan.findings.extend(controller_refusal(args, snapshot));
+        plan.findings.extend(snapshot.namespace_missing.then(|| namespace_refusal(args)));
     }
     if ready_already > 0 {
         plan.findings
@@ -122,7 +123,7 @@ fn ask(test: &Test, object: &ObjectRef, found: Option<&Value>) -> Option<String>
 
 fn controller_refusal(args: &Args, snapshot: &Snapshot) -> Option<Finding> {
     let (namespace, name) = &args.source_controller;
-    let deployment = belay_runtime::kinds::DEPLOYMENT.object(namespace, name);
+    let deployment = kinds::DEPLOYMENT.object(namespace, name);
     let why = match snapshot.controller_available {
         Some(true) => return None,
         Some(false) => "is not available",
@@ -134,6 +135,14 @@ fn controller_refusal(args: &Args, snapshot: &Snapshot) -> Option<Finding> {
             "{why}, and without it no source becomes Ready. Bring it up, or name the right one with --source-controller"
         ),
     ))
+}
+
+/// A create in a namespace that does not exist is answered as in one that is going: the step would pass it by.
+fn namespace_refusal(args: &Args) -> Finding {
+    Finding::refuse(
+        kinds::NAMESPACE.cluster_object(&args.integration_namespace),
+        "does not exist, and the sources belong there. Create it, or name the right one with --integration-namespace",
+    )
 }
 
 /// What Knative Serving demands of the name of a Service.
@@ -240,6 +249,18 @@ mod tests {
             snapshot.controller_available = available;
             assert_eq!(decide(&args(), &snapshot).refusals().count(), 1);
         }
+    }
+
+    #[test]
+    fn a_namespace_that_does_not_exist_is_refused_with_its_flag_but_not_where_nothing_is_to_be_done() {
+        let mut snapshot = snapshot(&["commerce"]);
+        snapshot.namespace_missing = true;
+        let refused: Vec<String> = decide(&args(), &snapshot).refusals().map(ToString::to_string).collect();
+        assert_eq!(refused.len(), 1);
+        assert!(refused[0].starts_with("Namespace/kyma-integration: does not exist"), "{refused:?}");
+        assert!(refused[0].contains("--integration-namespace"), "{refused:?}");
+        snapshot.applications.clear();
+        assert_eq!(decide(&args(), &snapshot).refusals().count(), 0);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::Args;
 /// All that the step read before it decided.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// The Applications, by name.
+    /// The Applications, by name, without those that a person left out.
     pub applications: BTreeMap<String, Application>,
     /// The sources that exist, by name.
     pub sources: BTreeMap<String, State>,
@@ -24,6 +24,8 @@ pub struct Snapshot {
     pub channels: BTreeMap<String, State>,
     /// Whether the controller that makes sources Ready is available; none if it does not exist.
     pub controller_available: Option<bool>,
+    /// The namespace of the sources does not exist.
+    pub namespace_missing: bool,
 }
 
 /// An Application.
@@ -50,6 +52,7 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
     let namespace = Some(args.integration_namespace.as_str());
     let (controller_namespace, controller) = &args.source_controller;
     let controller = reader.get(&kinds::DEPLOYMENT.object(controller_namespace, controller)).await?;
+    let integration = reader.get(&kinds::NAMESPACE.cluster_object(&args.integration_namespace)).await?;
     let mut renamed = BTreeMap::new();
     let source = |object: &Value| {
         let said = text(object, "/spec/source").unwrap_or_default();
@@ -65,7 +68,9 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
                     skips_installation: skip_installation().get(object) == Some(&Value::Bool(true)),
                     going: is_going(object),
                 };
-                Some((name(object)?, application))
+                // What is left out needs no controller either.
+                let name = name(object)?;
+                (!reader.is_excluded(&APPLICATION.cluster_object(&name))).then_some((name, application))
             })
             .await?
             .into_iter()
@@ -74,6 +79,7 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
         renamed,
         channels: reader.scan(&CHANNEL, namespace, state).await?.into_iter().collect(),
         controller_available: controller.live().as_ref().map(is_available),
+        namespace_missing: integration.live().is_none(),
     })
 }
 

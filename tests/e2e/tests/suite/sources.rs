@@ -10,7 +10,7 @@ use e2e::{
 use harness::{Api, Resource};
 use serde_json::json;
 use standins::{
-    Behaviour, cluster, fixtures,
+    Behaviour, Family, cluster, crds, fixtures, install_crds,
     kinds::{APPLICATION, CHANNEL, DEPLOYMENT, HTTP_SOURCE},
 };
 
@@ -189,6 +189,39 @@ async fn without_its_namespaces_and_without_applications_there_is_nothing_to_do(
     let run = step.run(&upstream, vec![]).await.unwrap();
     account.revoke().await.unwrap();
     run.exits(0).changes_nothing();
+}
+
+/// Applications came before the mesh did, and may be long out of use.
+#[tokio::test]
+async fn without_applications_the_mesh_is_not_waited_for() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.remove_crd("httpsources.sources.kyma-project.io").await;
+    let run = world.run_with_its_rights(&world.sources(&[])).await;
+    run.exits(0).says("nothing to migrate").never_says("waiting for").changes_nothing();
+    let from = crds::upstream(Family::EventMesh);
+    install_crds(&world.api.client(), Family::EventMesh, from.as_deref()).await.unwrap();
+}
+
+/// The server's answer to a create there looks like that of a namespace that is going.
+#[tokio::test]
+async fn a_misspelt_integration_namespace_is_refused() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    let run = world.run(&world.sources(&["--integration-namespace", "e2e-misspelt"])).await;
+    run.exits(3)
+        .says("Namespace/e2e-misspelt: does not exist")
+        .says("--integration-namespace")
+        .changes_nothing();
+}
+
+#[tokio::test]
+async fn where_every_application_is_left_out_the_controller_is_not_needed() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    let missing = ["--source-controller", "e2e-system/missing"];
+    world.run(&world.sources(&missing)).await.exits(3).changes_nothing();
+    let run = world.run(&world.sources(&missing).args(["--exclude", "Application/commerce"])).await;
+    run.exits(0).says("Application/commerce: left out by --exclude").changes_nothing();
 }
 
 #[tokio::test]
