@@ -88,8 +88,11 @@ impl Catalog {
             return self.offered(&offer.id, !offer.withdrawn);
         }
         // No Application has its service. Whether it was there for events, its EventActivation tells.
-        let id = class.map(|class| class.id.as_str()).or_else(|| text(spec, "/serviceClassRef/name"));
-        let by_id = id.and_then(|id| activations.get_key_value(&(namespace.clone(), id.to_owned())));
+        let ids = [plan, class].into_iter().flatten().map(|offer| offer.id.as_str());
+        // Of what is not in the catalog any more the name is left, which often is the id.
+        let names = ["/servicePlanRef/name", "/serviceClassRef/name"].map(|field| text(spec, field));
+        let mut ids = ids.chain(names.into_iter().flatten());
+        let by_id = ids.find_map(|id| activations.get_key_value(&(namespace.clone(), id.to_owned())));
         let ((_, id), activation) = by_id.or_else(|| {
             let from = (namespace.clone(), String::new());
             let mut here = activations.range(from..).take_while(|((other, _), _)| other == namespace);
@@ -246,6 +249,19 @@ mod tests {
         assert_eq!(purpose(&without_class, &activation("vanished", &[])), lost("vanished"));
         assert_eq!(purpose(&without_class, &activation("some-id", &["shop"])), lost("some-id"));
         assert_eq!(purpose(&without_class, &activation("some-id", &["other"])), None);
+    }
+
+    #[test]
+    fn bug_5_8_where_packages_are_on_the_plan_of_a_service_that_is_gone_leads_to_its_event_activation() {
+        let mut catalog = catalog();
+        catalog.plans.get_mut("orders").unwrap().push(offer("plan-old", "gone-service", "package"));
+        let place = ("orders".to_owned(), "shop".to_owned());
+        for plan in ["plan-old", "gone-service"] {
+            let spec = json!({"serviceClassRef": {"name": "package"}, "servicePlanRef": {"name": plan}});
+            let purpose = catalog.purpose(&place, &spec, &activation("gone-service", &[])).unwrap();
+            assert_eq!((purpose.application.as_str(), purpose.service.as_str()), ("closed", "gone-service"));
+            assert!(!purpose.offered, "{plan}");
+        }
     }
 
     #[test]

@@ -24,8 +24,10 @@
 //! **It refuses**, all at once and only for what it would touch: an instance that is being deleted already, one whose
 //! Application or service is gone (the broker could never let go of it), one whose class or `ApplicationMapping` is gone
 //! (it would never be provisioned again), an Application whose source or Channel is not Ready (provisioning would fail
-//! for good), two links where there must be one, a namespace whose user has switched the Broker off, and a subscription
-//! controller that is not available while it must serve the finalizers.
+//! for good), two links where there must be one, a namespace whose user has switched the Broker off, a subscription
+//! controller that is not available while it must serve the finalizers, and an integration namespace that does not exist.
+//! A run that resumes asks all this again of the instances that the attempt before it has not touched: there it is a
+//! failure, and what was done is undone.
 
 mod catalog;
 mod obstacles;
@@ -43,7 +45,8 @@ use belay_runtime::{
 use event_mesh_kinds::{
     APPLICATION, APPLICATION_MAPPING, BROKER, CHANNEL, EVENT_ACTIVATION, FAMILY, HTTP_SOURCE,
     INTEGRATION_NAMESPACE, KNATIVE_SUBSCRIPTION, LEGACY_SUBSCRIPTION, SERVICE_BINDING, SERVICE_CLASS,
-    SERVICE_INSTANCE, SERVICE_PLAN, STEPS, SYSTEM_NAMESPACE, user_namespaces::UserNamespaces,
+    SERVICE_INSTANCE, SERVICE_PLAN, STEPS, SYSTEM_NAMESPACE, owner_kinds::OwnerKinds,
+    user_namespaces::UserNamespaces,
 };
 
 pub use snapshot::Snapshot;
@@ -76,6 +79,9 @@ pub struct Args {
     /// How long a provisioned instance may take until its link is complete, and until legacy delivery is back.
     #[arg(long, env = "BELAY_LINKED_WITHIN", default_value = "2m", value_parser = duration, value_name = "TIME")]
     pub linked_within: Duration,
+    /// Which kinds own instances.
+    #[command(flatten)]
+    pub owners: OwnerKinds,
 }
 
 /// Which instances are recreated.
@@ -105,6 +111,28 @@ impl Step for RecreateServiceInstances {
     fn needs(args: &Args, _: &Common) -> Needs {
         let integration = Some(args.integration_namespace.as_str());
         let (controller_namespace, controller) = &args.subscription_controller;
+        let mut rules = vec![
+            Rule::on(&APPLICATION, None, &["list"]),
+            Rule::on(&APPLICATION_MAPPING, None, &["list"]),
+            Rule::on(&SERVICE_CLASS, None, &["list"]),
+            Rule::on(&SERVICE_PLAN, None, &["list"]),
+            Rule::on(&SERVICE_BINDING, None, &["list"]),
+            // patch: to give the fields of what is made again back to those whose they were.
+            Rule::on(&SERVICE_INSTANCE, None, &["get", "list", "watch", "create", "delete", "patch"]),
+            Rule::on(&EVENT_ACTIVATION, None, &["get", "list", "watch", "patch"]),
+            Rule::on(&LEGACY_SUBSCRIPTION, None, &["list", "watch"]),
+            Rule::on(&BROKER, None, &["list", "watch"]),
+            // patch: the label that makes the Broker, where the step itself makes the link.
+            Rule::on(&kinds::NAMESPACE, None, &["get", "list", "watch", "patch"]),
+            Rule::on(&HTTP_SOURCE, integration, &["list"]),
+            Rule::on(&CHANNEL, integration, &["list"]),
+            Rule::on(&KNATIVE_SUBSCRIPTION, integration, &["get", "list", "watch", "create", "delete"]),
+            Rule::on(&kinds::DEPLOYMENT, Some(controller_namespace), &["get"]).named([controller.clone()]),
+            // On a fresh cluster these namespaces may not exist, and then rights in them cannot either.
+            Rule::on(&kinds::NAMESPACE, None, &["get"])
+                .named([args.integration_namespace.clone(), controller_namespace.clone()]),
+        ];
+        rules.extend(args.owners.rules());
         Needs {
             // The catalog brings all its kinds at once: one that is missing is half a catalog, of which nobody knows what
             // it does when an instance is deleted.
@@ -121,29 +149,9 @@ impl Step for RecreateServiceInstances {
             // Subscriptions: only to see when legacy delivery is back; without the API there is none. Mappings: only to see
             // whether an instance can be provisioned again.
             optional: vec![LEGACY_SUBSCRIPTION, APPLICATION_MAPPING],
-            rules: vec![
-                Rule::on(&APPLICATION, None, &["list"]),
-                Rule::on(&APPLICATION_MAPPING, None, &["list"]),
-                Rule::on(&SERVICE_CLASS, None, &["list"]),
-                Rule::on(&SERVICE_PLAN, None, &["list"]),
-                Rule::on(&SERVICE_BINDING, None, &["list"]),
-                // patch: to give the fields of what is made again back to those whose they were.
-                Rule::on(&SERVICE_INSTANCE, None, &["get", "list", "watch", "create", "delete", "patch"]),
-                Rule::on(&EVENT_ACTIVATION, None, &["get", "list", "watch", "patch"]),
-                Rule::on(&LEGACY_SUBSCRIPTION, None, &["list", "watch"]),
-                Rule::on(&BROKER, None, &["list", "watch"]),
-                // patch: the label that makes the Broker, where the step itself makes the link.
-                Rule::on(&kinds::NAMESPACE, None, &["get", "list", "watch", "patch"]),
-                Rule::on(&HTTP_SOURCE, integration, &["list"]),
-                Rule::on(&CHANNEL, integration, &["list"]),
-                Rule::on(&KNATIVE_SUBSCRIPTION, integration, &["get", "list", "watch", "create", "delete"]),
-                Rule::on(&kinds::DEPLOYMENT, Some(controller_namespace), &["get"])
-                    .named([controller.clone()]),
-                // On a fresh cluster these namespaces may not exist, and then rights in them cannot either.
-                Rule::on(&kinds::NAMESPACE, None, &["get"])
-                    .named([args.integration_namespace.clone(), controller_namespace.clone()]),
-            ],
-            ..Needs::default()
+            // By an EventActivation a namespace gets events today. Without any there is nothing that the mesh must take over.
+            evidence: Some((EVENT_ACTIVATION, |_| true)),
+            rules,
         }
     }
 

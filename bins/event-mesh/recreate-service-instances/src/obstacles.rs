@@ -11,7 +11,8 @@ use crate::{
     snapshot::{Instance, Place, Snapshot},
 };
 
-/// Why an instance cannot be recreated, or linked, now. What an earlier attempt has begun is not asked again.
+/// Why an instance cannot be recreated, or linked, now. What an earlier attempt has deleted is not asked again: it is
+/// finished. What that attempt only meant to recreate is: it may be long ago.
 pub(crate) fn obstacles(
     args: &Args,
     snapshot: &Snapshot,
@@ -20,7 +21,7 @@ pub(crate) fn obstacles(
 ) -> Vec<Finding> {
     let (object, application) = (&instance.item.object, &instance.application);
     let pair = pair_of(instance);
-    if instance.item.is_journalled() {
+    if instance.is_half_way() {
         return Vec::new();
     }
     let refuse = |why: String| {
@@ -56,6 +57,14 @@ pub(crate) fn obstacles(
             names.join(" and "),
             args.integration_namespace
         )));
+    }
+    // Bound ones are not chosen: this one was before it had its binding.
+    if matches!(way, Way::Recreate(_)) && instance.bound {
+        findings.push(refuse(
+            "has a ServiceBinding since an earlier attempt chose it, so it cannot be deleted any more. Run the step again, \
+             which then links it instead, delete the binding"
+                .to_owned(),
+        ));
     }
     match way {
         Way::Link(_) => findings.extend(not_injectable(snapshot, &pair.0).map(refuse)),
@@ -104,13 +113,27 @@ fn not_injectable(snapshot: &Snapshot, namespace: &str) -> Option<String> {
 }
 
 /// What is said of an instance that somebody deletes. Where the step does nothing, it says only whom that concerns.
-pub(crate) fn going_already(settled: bool, instance: &Instance, instances: &[&Instance]) -> Option<Finding> {
-    let object = &instance.item.object;
+pub(crate) fn going_already(
+    snapshot: &Snapshot,
+    way: &Way<'_>,
+    instance: &Instance,
+    instances: &[&Instance],
+) -> Option<Finding> {
+    let (object, pair) = (&instance.item.object, pair_of(instance));
     if !instance.item.is_going() || instance.item.is_journalled() {
         return None;
     }
+    let idle = matches!(way, Way::None);
+    if idle && !snapshot.applications.contains_key(&pair.1) {
+        let message = format!(
+            "is being deleted already, and its Application {} is gone, so its broker may never let go of it. Nothing \
+             else needs its link: it is left alone",
+            pair.1
+        );
+        return Some(Finding::note(object.clone(), message));
+    }
     let takes_it = "is being deleted already, and takes the link with it when it goes";
-    if !settled {
+    if !(idle && snapshot.is_present(&pair)) {
         let message = format!("{takes_it}. Wait until it is gone, or leave it out with --exclude {object}");
         return Some(Finding::refuse(object.clone(), message));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use belay_runtime::{Chain, Field, FieldPath, Finding, Item, Move, Plan, Removal, object::kept_by};
+use belay_runtime::{Chain, Field, FieldPath, Finding, Item, Move, Plan, Removal, kinds, object::kept_by};
 use event_mesh_kinds::{
     CHANNEL, EVENT_ACTIVATION, INJECTION_LABEL, KNATIVE_SUBSCRIPTION, LINK_APPLICATION_LABEL,
     LINK_NAMESPACE_LABEL, broker_url,
@@ -13,7 +13,7 @@ use crate::{
     Args, Recreate,
     obstacles::{begun_and_left_out, going_already, obstacles},
     snapshot::{Activation, Instance, Place, Snapshot, State, is_instance},
-    waits::{activation_gate, link_gate, provisioned, until_in_use, until_linked},
+    waits::{activation_gate, link_gate, provisioned, until_in_use, until_linked, until_others_is_in_use},
 };
 
 /// The value of the label by which Knative makes a Broker.
@@ -67,20 +67,22 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
             continue;
         }
         let way = way(args, snapshot, pair, instances);
-        let settled = matches!(way, Way::None) && snapshot.is_present(pair);
-        plan.findings.extend(instances.iter().filter_map(|one| going_already(settled, one, instances)));
+        let going = instances.iter().filter_map(|one| going_already(snapshot, &way, one, instances));
+        plan.findings.extend(going);
         plan.findings.extend(instances.iter().filter_map(|one| begun_and_left_out(one)));
-        plan.findings.extend(left_alone(&way, instances));
+        plan.findings.extend(left_alone(args, &way, instances));
         plan.findings.extend(way.instances().iter().flat_map(|one| obstacles(args, snapshot, &way, one)));
-        let gated = instances.iter().filter_map(|one| activation_gate(args, snapshot, way.instances(), one));
-        gate.extend(gated);
+        // A link that the step makes itself comes without an EventActivation.
+        let activated = if let Way::Link(_) = way { &[] } else { way.instances() };
+        gate.extend(instances.iter().filter_map(|one| activation_gate(args, snapshot, activated, one)));
         match &way {
             Way::None => {
                 linked += usize::from(snapshot.is_linked(pair));
                 continue;
             }
             Way::Await(one) => {
-                gate.push(Chain::new(one.item.object.clone(), until_in_use(args, snapshot, one)));
+                let waits = until_others_is_in_use(args, snapshot, one);
+                chains.push(Chain::new(one.item.object.clone(), waits).in_turn(turn(pair)));
             }
             Way::Recreate(chosen) => chains.extend(recreate(args, snapshot, pair, chosen)),
             Way::Link(one) => {
@@ -98,12 +100,19 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
             && !snapshot.is_leaving(&pair.0)
             && snapshot.applications.get(&pair.1) == Some(&false);
         if lives && !served.contains(&pair) && !snapshot.is_linked(&pair) {
-            let why = match pairs.contains_key(&pair) {
-                _ if snapshot.is_present(&pair) => "which is there and must be Ready",
-                true => "which none of its ServiceInstances is to make",
-                false => "which no ServiceInstance would make",
+            let (why, cure) = match pairs.contains_key(&pair) {
+                _ if snapshot.is_present(&pair) => (
+                    "which is there and must be Ready",
+                    format!(
+                        "cure what its conditions say, delete that Knative Subscription so that the next run makes it \
+                         anew, run with --recreate all --only-namespace {}",
+                        pair.0
+                    ),
+                ),
+                true => ("which none of its ServiceInstances is to make", "delete it".to_owned()),
+                false => ("which no ServiceInstance would make", "delete it".to_owned()),
             };
-            gate.push(link_gate(args, &pair, activation.item.object.clone(), why));
+            gate.push(link_gate(args, &pair, activation.item.object.clone(), why, &cure));
         }
     }
     if linked > 0 {
@@ -112,7 +121,18 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
     }
     // What nothing of this step can change comes first: if it fails, nothing has been touched yet.
     plan.phases = vec![gate, labels, chains];
+    if snapshot.integration_missing && plan.writes().next().is_some() {
+        plan.findings.push(Finding::refuse(
+            kinds::NAMESPACE.cluster_object(&args.integration_namespace),
+            "does not exist, and Channels and links belong there. Name the right one with --integration-namespace",
+        ));
+    }
     plan
+}
+
+/// Chains of one pair take turns: two provisions at once can make two links.
+fn turn(pair: &Place) -> String {
+    format!("{}/{}", pair.0, pair.1)
 }
 
 /// The namespace and the Application that an instance links.
@@ -161,8 +181,9 @@ fn way<'a>(args: &Args, snapshot: &Snapshot, pair: &Place, instances: &[&'a Inst
 }
 
 /// What is said of instances that could have been recreated and are not.
-fn left_alone(way: &Way<'_>, instances: &[&Instance]) -> Vec<Finding> {
+fn left_alone(args: &Args, way: &Way<'_>, instances: &[&Instance]) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let all = args.recreate == Recreate::All;
     for one in instances.iter().filter(|one| one.item.is_there() && !one.excluded) {
         let object = &one.item.object;
         let recreated = if let Way::Recreate(chosen) = way { chosen.first() } else { None };
@@ -173,7 +194,7 @@ fn left_alone(way: &Way<'_>, instances: &[&Instance]) -> Vec<Finding> {
             Some(
                 "has a ServiceBinding, so it cannot be deleted: it is linked instead of recreated".to_owned(),
             )
-        } else if one.bound && (recreated.is_some() || one.state == State::Failed) {
+        } else if one.bound && (all || recreated.is_some() || one.state == State::Failed) {
             Some("has a ServiceBinding, so it cannot be deleted: it is left alone".to_owned())
         } else if one.state == State::Failed {
             Some(
@@ -228,7 +249,7 @@ fn recreate(args: &Args, snapshot: &Snapshot, pair: &Place, chosen: &[&Instance]
             .companions(vec![companion]);
         moves.push(Move::recreate(&one.item, removal));
         moves.extend(until_in_use(args, snapshot, one));
-        Chain::new(object.clone(), moves).in_turn(format!("{}/{}", pair.0, pair.1))
+        Chain::new(object.clone(), moves).in_turn(turn(pair))
     };
     chosen.iter().map(chain).collect()
 }
@@ -261,7 +282,7 @@ fn link_instead(args: &Args, snapshot: &Snapshot, pair: &Place, instance: &Insta
         moves.push(Move::create(object, &body, &["spec.channel.name", "spec.subscriber.uri"]));
     }
     moves.push(until_linked(args, instance.item.object.clone(), pair));
-    Chain::new(instance.item.object.clone(), moves).in_turn(format!("{namespace}/{application}"))
+    Chain::new(instance.item.object.clone(), moves).in_turn(turn(pair))
 }
 
 /// FNV-1a: the same name for the same pair, in every version of this program.
@@ -273,11 +294,11 @@ fn stable_hash(text: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use event_mesh_kinds::user_namespaces::UserNamespaces;
+    use event_mesh_kinds::{owner_kinds::OwnerKinds, user_namespaces::UserNamespaces};
     use std::time::Duration;
 
     use belay_runtime::{
-        ObjectRef, kinds,
+        ObjectRef,
         plan::{Action, Level},
     };
     use event_mesh_kinds::SERVICE_INSTANCE;
@@ -295,6 +316,7 @@ mod tests {
             gone_within: Duration::from_secs(300),
             provisioned_within: Duration::from_secs(120),
             linked_within: Duration::from_secs(120),
+            owners: OwnerKinds::default(),
         }
     }
 
@@ -449,6 +471,10 @@ mod tests {
             let plan = decided(&snapshot);
             assert_eq!(subjects(&plan), ["EventActivation/orders/service"]);
             assert_eq!((plan.phases[0].len(), plan.writes().count(), plan.refusals().count()), (1, 0, 0));
+            let Action::Wait(wait) = &plan.phases[0][0].moves[0].action else { panic!("not a wait") };
+            for cure in ["delete that Knative Subscription", "--recreate all --only-namespace orders"] {
+                assert!(wait.what.contains(cure), "{}", wait.what);
+            }
             // All are recreated where a person says so.
             assert_eq!(decide(&args(Recreate::All), &snapshot).writes().count(), 2);
         }
@@ -464,8 +490,12 @@ mod tests {
             (subjects(&plan), plan.writes().count()),
             (vec!["ServiceInstance/orders/b".to_owned()], 0)
         );
-        let moves: Vec<&str> = plan.phases[0][0].moves.iter().map(Move::verb).collect();
-        assert_eq!(moves, ["wait", "wait"]);
+        // In the phase of the recreations: those of other pairs need not wait for it.
+        let chain = &plan.phases[2][0];
+        let moves: Vec<&str> = chain.moves.iter().map(Move::verb).collect();
+        assert_eq!((moves, chain.turn.as_deref()), (vec!["wait", "wait"], Some("orders/commerce")));
+        let Action::Wait(wait) = &chain.moves[0].action else { panic!("not a wait") };
+        assert!(wait.what.contains("--exclude ServiceInstance/orders/b"), "{}", wait.what);
         snapshot.instances[1].excluded = true;
         assert_eq!(writes(&decided(&snapshot)).len(), 2, "another one is taken");
     }
@@ -645,6 +675,17 @@ mod tests {
     }
 
     #[test]
+    fn with_recreate_all_a_bound_instance_is_noted_though_nothing_of_its_pair_is_recreated() {
+        let mut bound = instance("orders", "a");
+        bound.bound = true;
+        let snapshot = linked(snapshot(vec![bound]));
+        assert!(!decided(&snapshot).findings.iter().any(|one| one.object.is_some()));
+        let plan = decide(&args(Recreate::All), &snapshot);
+        assert_eq!((plan.writes().count(), plan.findings[0].level), (0, Level::Note));
+        assert!(plan.findings[0].to_string().contains("ServiceInstance/orders/a: has a ServiceBinding"));
+    }
+
+    #[test]
     fn bug_2_3_killed_between_delete_and_create_the_instance_is_still_in_the_plan() {
         let mut gone = instance("orders", "a");
         gone.item = journalled("orders", "a", None);
@@ -662,6 +703,63 @@ mod tests {
         let plan = decided(&snapshot(vec![back]));
         // The runtime finds the recreate made; a patch would take off what the broker has put there since.
         assert_eq!(writes(&plan), ["recreate ServiceInstance/orders/a"]);
+    }
+
+    /// What may have become of the world between an attempt that died and the next.
+    const LATER: [fn(&mut Snapshot); 6] = [
+        |snapshot| snapshot.sources.clear(),
+        |snapshot| snapshot.channels.clear(),
+        |snapshot| snapshot.applications.clear(),
+        |snapshot| snapshot.controller_available = Some(false),
+        |snapshot| snapshot.instances[0].in_catalog = false,
+        |snapshot| snapshot.instances[0].bound = true,
+    ];
+
+    #[test]
+    fn what_an_earlier_attempt_has_not_touched_is_asked_again_when_it_is_resumed() {
+        let resumed = || {
+            let mut untouched = instance("orders", "a");
+            untouched.item = journalled("orders", "a", Some("uid-a"));
+            snapshot(vec![untouched])
+        };
+        let plan = decided(&resumed());
+        assert_eq!((writes(&plan).len(), refusals(&plan).len()), (2, 0));
+        for change in LATER {
+            let mut snapshot = resumed();
+            change(&mut snapshot);
+            assert_eq!(refusals(&decided(&snapshot)).len(), 1);
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_attempt_has_deleted_is_finished_whatever_has_become_of_the_world() {
+        let going = json!({"metadata": {"uid": "uid-a", "deletionTimestamp": "now"}});
+        let before = json!({"metadata": {"uid": "uid-a"}});
+        let deleted = Item::new(SERVICE_INSTANCE.object("orders", "a"), Some(&going), Some(&before));
+        let gone = journalled("orders", "a", None);
+        let back = journalled("orders", "a", Some("uid-new"));
+        for (item, recreated) in [(deleted, false), (gone, false), (back, true)] {
+            for change in LATER {
+                let mut one = instance("orders", "a");
+                (one.item, one.recreated) = (item.clone(), recreated);
+                let mut snapshot = snapshot(vec![one]);
+                change(&mut snapshot);
+                let plan = decided(&snapshot);
+                assert_eq!(refusals(&plan), Vec::<String>::new());
+                assert_eq!(writes(&plan), ["recreate ServiceInstance/orders/a"]);
+            }
+        }
+    }
+
+    #[test]
+    fn an_integration_namespace_that_does_not_exist_is_refused_where_something_is_to_be_written() {
+        let mut snapshot = snapshot(vec![instance("orders", "a")]);
+        snapshot.integration_missing = true;
+        let refused = refusals(&decided(&snapshot));
+        assert!(refused[0].starts_with("Namespace/kyma-integration: does not exist"), "{refused:?}");
+        assert!(refused[0].contains("--integration-namespace"), "{refused:?}");
+        snapshot.instances.clear();
+        assert!(refusals(&decided(&snapshot)).is_empty());
     }
 
     #[test]
@@ -717,6 +815,22 @@ mod tests {
     }
 
     #[test]
+    fn an_instance_that_is_being_deleted_is_only_noted_where_its_application_is_gone_and_nothing_is_to_be_done()
+     {
+        let going = json!({"metadata": {"uid": "uid-a", "deletionTimestamp": "now"}});
+        let mut one = instance("orders", "a");
+        one.item = Item::new(one.item.object.clone(), Some(&going), None);
+        let mut snapshot = snapshot(vec![one]);
+        snapshot.applications.clear();
+        let plan = decided(&snapshot);
+        assert_eq!((plan.chains().count(), plan.findings.len(), refusals(&plan).len()), (0, 1, 0));
+        assert!(plan.findings[0].to_string().contains("its Application commerce is gone"));
+        // Where another one of its pair is to be linked, it is in the way.
+        snapshot.instances.push(instance("orders", "b"));
+        assert!(refusals(&decided(&snapshot))[0].contains("is being deleted already, and takes the link"));
+    }
+
+    #[test]
     fn two_links_are_refused_since_the_broker_could_not_cope_with_them() {
         let mut snapshot = linked(snapshot(vec![instance("orders", "a")]));
         let links = snapshot.links.values_mut().next().unwrap();
@@ -743,6 +857,14 @@ mod tests {
         let plan = decided(&snapshot);
         assert!(plan.phases[0].is_empty(), "it is recreated, and gets one");
         assert_eq!(writes(&plan), ["recreate ServiceInstance/orders/a"]);
+        snapshot.instances[0].bound = true;
+        let plan = decided(&snapshot);
+        assert_eq!(
+            plan.phases[0][0].subject.to_string(),
+            "ServiceInstance/orders/a",
+            "it is linked, and gets none"
+        );
+        assert_eq!(writes(&plan).len(), 1);
     }
 
     #[test]
@@ -760,7 +882,7 @@ mod tests {
     fn any_instance() -> impl Strategy<Value = Instance> {
         let state = prop_oneof![Just(State::Pending), Just(State::Provisioned), Just(State::Failed)];
         let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), state);
-        (0..3usize, 0..6usize, 0..2usize, 0..2usize, flags, 0..5u8).prop_map(
+        (0..3usize, 0..6usize, 0..2usize, 0..2usize, flags, 0..6u8).prop_map(
             |(
                 namespace,
                 name,
@@ -778,6 +900,7 @@ mod tests {
                     1 => (Some(&going), None),
                     2 => (None, Some(&old)),
                     3 => (Some(&going), Some(&old)),
+                    5 => (Some(&old), Some(&old)),
                     _ => (Some(&new), Some(&old)),
                 };
                 Instance {
@@ -848,6 +971,8 @@ mod tests {
                 let one = snapshot.instances.iter().find(|one| one.item.object == step.object).unwrap();
                 let free = !one.bound && !one.excluded && one.item.is_there();
                 prop_assert!(one.item.is_journalled() || free, "{}", step.object);
+                let refused = plan.refusals().any(|said| said.object.as_ref() == Some(&step.object));
+                prop_assert!(one.is_half_way() || !one.bound || refused, "{} is bound", step.object);
             }
             for chain in &plan.phases[2] {
                 let one = snapshot.instances.iter().find(|one| one.item.object == chain.subject).unwrap();

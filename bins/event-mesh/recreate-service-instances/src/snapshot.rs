@@ -49,6 +49,8 @@ pub struct Snapshot {
     pub controller_available: Option<bool>,
     /// When an earlier attempt opened the journal that is being resumed.
     pub opened: Option<Timestamp>,
+    /// The namespace of Channels and links does not exist.
+    pub integration_missing: bool,
 }
 
 /// An instance that is there for the events of an Application.
@@ -111,6 +113,14 @@ pub struct Link {
     pub ready: bool,
 }
 
+impl Instance {
+    /// Whether an earlier attempt has deleted it. One that is only in the journal, and still as it was, is not begun: all
+    /// pre-images are stored before the first move.
+    pub(crate) fn is_half_way(&self) -> bool {
+        self.item.is_journalled() && (self.recreated || !self.item.is_there())
+    }
+}
+
 impl Snapshot {
     /// The links from an Application to a namespace.
     pub(crate) fn links(&self, pair: &Place) -> &[Link] {
@@ -142,12 +152,14 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
     let integration = Some(args.integration_namespace.as_str());
     let (controller_namespace, controller) = &args.subscription_controller;
     let controller = reader.get(&kinds::DEPLOYMENT.object(controller_namespace, controller)).await?;
+    let namespace = reader.get(&kinds::NAMESPACE.cluster_object(&args.integration_namespace)).await?;
     let mut snapshot = Snapshot {
         brokers: reader.scan(&BROKER, None, broker).await?.into_iter().collect(),
         sources: reader.scan(&HTTP_SOURCE, integration, name_if_ready).await?.into_iter().collect(),
         channels: reader.scan(&CHANNEL, integration, name_if_ready).await?.into_iter().collect(),
         controller_available: controller.live().as_ref().map(is_available),
         opened,
+        integration_missing: namespace.live().is_none(),
         ..Snapshot::default()
     };
     for item in reader.list(&kinds::NAMESPACE, None).await? {
@@ -173,7 +185,7 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
             snapshot.activations.insert(place, activation(item, &live, opened));
         }
     }
-    let catalog = read_catalog(reader, &mut snapshot.applications).await?;
+    let catalog = read_catalog(reader, &mut snapshot).await?;
     let bound: BTreeSet<Place> =
         reader.scan(&SERVICE_BINDING, None, bound_instance).await?.into_iter().collect();
     for item in reader.list(&SERVICE_INSTANCE, None).await? {
@@ -195,10 +207,7 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
     Ok(snapshot)
 }
 
-async fn read_catalog(
-    reader: &Reader,
-    applications: &mut BTreeMap<String, bool>,
-) -> Result<Catalog, Failure> {
+async fn read_catalog(reader: &Reader, snapshot: &mut Snapshot) -> Result<Catalog, Failure> {
     let mut catalog = Catalog::default();
     let application = |object: &Value| {
         let name = owned(object, "/metadata/name")?;
@@ -208,13 +217,19 @@ async fn read_catalog(
         for (id, events) in services {
             catalog.services.insert(id, (name.clone(), events));
         }
-        applications.insert(name, going);
+        snapshot.applications.insert(name, going);
     }
     for (namespace, class) in reader.scan(&SERVICE_CLASS, None, Offer::of).await? {
         catalog.classes.entry(namespace).or_default().push(class);
     }
-    let services = &catalog.services;
-    let of_service = |object: &Value| Offer::of(object).filter(|(_, plan)| services.contains_key(&plan.id));
+    // Most plans are no service, and there may be thousands. One whose service is gone is known by its EventActivation.
+    let (services, activations) = (&catalog.services, &snapshot.activations);
+    let of_service = |object: &Value| {
+        let (namespace, plan) = Offer::of(object)?;
+        let place = (namespace, plan.id.clone());
+        let counts = services.contains_key(&plan.id) || activations.contains_key(&place);
+        counts.then_some((place.0, plan))
+    };
     for (namespace, plan) in reader.scan(&SERVICE_PLAN, None, of_service).await? {
         catalog.plans.entry(namespace).or_default().push(plan);
     }

@@ -25,13 +25,25 @@ pub(crate) fn provisioned() -> Test {
     })
 }
 
-/// Waits until an instance is provisioned, and all that hangs on it works.
+/// Waits until an instance that the step recreates is provisioned, and all that hangs on it works.
 pub(crate) fn until_in_use(args: &Args, snapshot: &Snapshot, one: &Instance) -> Vec<Move> {
-    vec![until_provisioned(args, one.item.object.clone()), until_delivered(args, snapshot, one)]
+    let object = one.item.object.clone();
+    let what = format!("{object} provisioned");
+    vec![until_provisioned(args, object, what), until_delivered(args, snapshot, one)]
 }
 
-fn until_provisioned(args: &Args, instance: ObjectRef) -> Move {
-    let (what, scopes) = (format!("{instance} provisioned"), vec![Scope::of(&instance)]);
+/// Waits for the same of an instance that somebody else has just created.
+pub(crate) fn until_others_is_in_use(args: &Args, snapshot: &Snapshot, one: &Instance) -> Vec<Move> {
+    let object = one.item.object.clone();
+    let what = format!(
+        "{object} provisioned, which it is just being (delete it, or leave it out with --exclude {object}, and another one \
+         of its namespace is taken)"
+    );
+    vec![until_provisioned(args, object, what), until_delivered(args, snapshot, one)]
+}
+
+fn until_provisioned(args: &Args, instance: ObjectRef, what: String) -> Move {
+    let scopes = vec![Scope::of(&instance)];
     let seen = instance.clone();
     Move::wait_until(instance, what, scopes, args.provisioned_within, move |view| {
         let live = view.get(&seen);
@@ -181,11 +193,11 @@ fn link_progress(view: &View<'_>, pair: &Place) -> Progress {
 }
 
 /// An `EventActivation` for which no chain makes a link must have one too: its namespace gets events today.
-pub(crate) fn link_gate(args: &Args, pair: &Place, activation: ObjectRef, why: &str) -> Chain {
+pub(crate) fn link_gate(args: &Args, pair: &Place, activation: ObjectRef, why: &str, cure: &str) -> Chain {
     let mut scopes = link_scopes(args, pair);
     scopes.push(Scope::of(&activation));
     let what =
-        format!("a link for {activation}, {why} (delete it, or leave it out with --exclude {activation})");
+        format!("a link for {activation}, {why} ({cure}, or leave it out with --exclude {activation})");
     let (seen, pair) = (activation.clone(), pair.clone());
     let check = move |view: &View<'_>| {
         let lives = view.get(&seen).is_some_and(|live| !is_going(&live));

@@ -10,7 +10,7 @@ use e2e::{
 use harness::{At, Fault, Outcome, Scope, StepCommand};
 use serde_json::{Value, json};
 use standins::{
-    Behaviour, BrokerRelease, Controller, cluster, fixtures,
+    Behaviour, BrokerRelease, Controller, Family, cluster, crds, fixtures, install_crds,
     kinds::{
         APPLICATION, APPLICATION_MAPPING, BROKER, CHANNEL, CRD, EVENT_ACTIVATION, KNATIVE_SUBSCRIPTION,
         LEGACY_SUBSCRIPTION, SERVICE_CLASS, SERVICE_INSTANCE,
@@ -95,6 +95,11 @@ async fn bind(world: &World, namespace: &str, instance: &str) {
 }
 
 /// Kills the run when this instance has been deleted and before it is created again.
+/// Kills the run at its first move: all pre-images are stored by then, and nothing is touched.
+fn killed_before_the_first_move() -> Fault {
+    Fault::KillBefore(At::first(e2e::told::is_move))
+}
+
 fn killed_before_create(name: &'static str) -> Fault {
     Fault::KillBefore(At::first(crate::creates(name)))
 }
@@ -182,6 +187,67 @@ async fn bug_2_3_killed_between_delete_and_create_the_instance_comes_back_in_the
 }
 
 #[tokio::test]
+#[tokio::test]
+async fn bug_5_5_a_resumed_run_asks_again_of_what_the_one_before_did_not_touch() {
+    let world = set(one_instance(), quick()).await;
+    let before = instance_uid(&world, ONE, "commerce").await;
+    let killed = world.run_with(&step(&world, &[]), vec![killed_before_the_first_move()]).await;
+    assert_eq!(killed.exit, harness::Exit::Signal(9), "{}", killed.tail(20));
+    // Days later.
+    world.standins.change(|now| now.stopped = vec![Controller::HttpSource]);
+    world.api.delete(&resource(&CHANNEL), Some(INTEGRATION), "commerce").await.unwrap();
+    let run = world.run(&step(&world, &[])).await;
+    world.standins.change(|now| now.stopped.clear());
+    run.exits(4).says("Channel/kyma-integration/commerce is not Ready");
+    assert!(!run.moves().iter().any(|made| made.starts_with("delete")), "{:?}", run.moves());
+    assert_eq!(instance_uid(&world, ONE, "commerce").await, before);
+    assert_eq!(world.journal_status(STEP).await, "undone");
+    world.until(&CHANNEL, "commerce", "is back", |live| has_condition(live, "Ready")).await;
+    world.run(&step(&world, &[])).await.exits(0).says("1 recreated");
+}
+
+#[tokio::test]
+async fn bug_2_3_an_instance_that_got_its_binding_before_the_run_was_resumed_is_not_deleted() {
+    let world = set(one_instance(), quick()).await;
+    let before = instance_uid(&world, ONE, "commerce").await;
+    let killed = world.run_with(&step(&world, &[]), vec![killed_before_the_first_move()]).await;
+    assert_eq!(killed.exit, harness::Exit::Signal(9), "{}", killed.tail(20));
+    bind(&world, ONE, "commerce").await;
+    world.run(&step(&world, &[])).await.exits(4).says("has a ServiceBinding since an earlier attempt");
+    world.run(&step(&world, &[])).await.exits(0).says("it is linked instead of recreated");
+    assert_eq!(instance_uid(&world, ONE, "commerce").await, before);
+    assert_eq!(links(&world).await, ["e2e-one/commerce"]);
+}
+
+#[tokio::test]
+async fn an_instance_with_owners_and_parameters_is_recreated_with_them() {
+    let world = set(Scene::new(&["commerce"]).instance(ONE, "commerce"), quick()).await;
+    let owner = world.owner(ONE).await;
+    // Their broker takes none but empty ones.
+    let (none, from) = (json!({}), json!([{"secretKeyRef": {"name": "parameters", "key": "none"}}]));
+    let theirs = json!({
+        "metadata": {"ownerReferences": [owner]}, "spec": {"parameters": none, "parametersFrom": from},
+    });
+    world.change(&SERVICE_INSTANCE, ONE, "commerce", &theirs).await;
+    let before = instance_uid(&world, ONE, "commerce").await;
+    let run = world.run_with_its_rights(&step(&world, &["--owner-kind", "configmaps"])).await;
+    run.exits(0).says("1 recreated");
+    let live = world.at(&SERVICE_INSTANCE, ONE, "commerce").await.unwrap();
+    assert_ne!(uid(Some(live.clone())), before);
+    assert_eq!(live["metadata"]["ownerReferences"], json!([owner]));
+    assert_eq!((&live["spec"]["parameters"], &live["spec"]["parametersFrom"]), (&none, &from));
+}
+
+#[tokio::test]
+async fn without_event_activations_the_mesh_is_not_waited_for() {
+    let world = set(Scene::new(&["commerce"]), quick()).await;
+    world.remove_crd("brokers.eventing.knative.dev").await;
+    let run = world.run_with_its_rights(&step(&world, &[])).await;
+    run.exits(0).says("nothing to migrate").never_says("waiting for").changes_nothing();
+    let from = crds::upstream(Family::EventMesh);
+    install_crds(&world.api.client(), Family::EventMesh, from.as_deref()).await.unwrap();
+}
+
 async fn bug_2_5_a_create_that_is_refused_for_ever_is_shown_and_the_instance_is_not_lost() {
     let world = set(one_instance(), quick()).await;
     let before = activation_uid(&world, ONE).await;
@@ -371,6 +437,15 @@ async fn bug_5_2_instances_of_cluster_wide_classes_and_of_other_brokers_are_none
     let world = set(one_instance(), quick()).await;
     let cluster_wide = json!({
         "apiVersion": "servicecatalog.k8s.io/v1beta1", "kind": "ServiceInstance",
+    // The same where the step would make the link itself: that brings no EventActivation.
+    bind(&world, ONE, "commerce").await;
+    let links = resource(&KNATIVE_SUBSCRIPTION);
+    for name in world.names_at(&KNATIVE_SUBSCRIPTION, INTEGRATION).await {
+        world.api.delete(&links, Some(INTEGRATION), &name).await.unwrap();
+    }
+    let run = world.run(&step(&world, &["--linked-within", "2"])).await;
+    run.exits(4).says("of ServiceInstance/e2e-one/commerce, which is provisioned");
+    assert!(run.moves().is_empty(), "{:?}", run.moves());
         "metadata": {"name": "database", "namespace": ONE},
         "spec": {"clusterServiceClassExternalName": "postgres", "clusterServicePlanExternalName": "small"},
     });
@@ -459,7 +534,11 @@ async fn a_link_that_is_not_ready_just_now_is_waited_for_and_not_made_anew() {
     .await
     .unwrap();
     let run = world.run(&step(&world, &["--linked-within", "2"])).await;
-    run.exits(4).says("which is there and must be Ready").says("Broker/e2e-one/default").changes_nothing();
+    run.exits(4)
+        .says("which is there and must be Ready")
+        .says("Broker/e2e-one/default")
+        .says("run with --recreate all --only-namespace e2e-one")
+        .changes_nothing();
     let run = world.start(&step(&world, &["--linked-within", "30"]), vec![]).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     world.standins.change(|now| now.never_ready.clear());
@@ -660,6 +739,11 @@ async fn with_api_packages_the_plan_tells_the_service() {
 async fn an_id_that_the_catalog_escapes_is_recognised() {
     let mut scene = Scene::new(&[]).on_mesh(ONE, Mesh::Not).instance(ONE, "commerce");
     scene.applications.insert("commerce".to_owned(), "zebra-17".to_owned());
+    // Without its Application it could not be recreated, and is known all the same.
+    world.api.delete(&resource(&APPLICATION), None, "commerce").await.unwrap();
+    cluster::wait_gone(&world.api.client(), &APPLICATION, "", "commerce", SOON).await.unwrap();
+    let run = world.run(&step(&world, &["--recreate", "all"])).await;
+    run.exits(3).says("ServiceInstance/e2e-one/shop: its Application commerce is gone").changes_nothing();
     let world = set(scene, quick()).await;
     assert_ne!(fixtures::catalog_name("zebra-17"), "zebra-17");
     world.run(&step(&world, &[])).await.exits(0).says("1 recreated");
