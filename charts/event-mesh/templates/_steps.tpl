@@ -68,6 +68,20 @@ Takes: root.
 {{- dict "subscriptionControllerNamespace" (first $controller) "subscriptionControllerName" (last $controller) | toJson -}}
 {{- end -}}
 
+{{/*
+What the rules say of each kind of owner that a step looks up, as a JSON array.
+Takes: values.
+*/}}
+{{- define "event-mesh.owners" -}}
+{{- $owners := list -}}
+{{- range .values.ownerKinds -}}
+  {{- /* Without a group it is one of the core's, which has none. */ -}}
+  {{- $kind := splitn "." 2 . -}}
+  {{- $owners = append $owners (dict "resource" $kind._0 "group" ($kind._1 | default "")) -}}
+{{- end -}}
+{{- toJson $owners -}}
+{{- end -}}
+
 {{- define "event-mesh.create-missing-sources" -}}
 {{- $controller := splitList "/" .values.sourceController -}}
 {{- dict
@@ -92,9 +106,11 @@ Takes: root.
       "--gone-within" (int .values.goneWithin | toString)
       "--provisioned-within" (int .values.provisionedWithin | toString)
       "--linked-within" (int .values.linkedWithin | toString))
+    (include "event-mesh.repeated" (dict "flag" "--owner-kind" "values" .values.ownerKinds) | fromJsonArray)
     (include "event-mesh.userNamespaces" . | fromJsonArray))
   "placeholders" (include "event-mesh.subscriptionController" . | fromJson | merge (dict
     "integrationNamespace" .root.Values.integrationNamespace))
+  "each" (dict "owner" (include "event-mesh.owners" . | fromJsonArray))
   | toJson -}}
 {{- end -}}
 
@@ -122,12 +138,6 @@ Takes: root.
 
 {{- define "event-mesh.retire-subscriptions" -}}
 {{- $expected := include "event-mesh.eventServices" . | fromJson -}}
-{{- $owners := list -}}
-{{- range .values.ownerKinds -}}
-  {{- /* Without a group it is one of the core's, which has none. */ -}}
-  {{- $kind := splitn "." 2 . -}}
-  {{- $owners = append $owners (dict "resource" $kind._0 "group" ($kind._1 | default "")) -}}
-{{- end -}}
 {{- dict
   "weight" (ternary 35 20 (eq .values.event "pre-upgrade"))
   "args" (concat
@@ -141,7 +151,7 @@ Takes: root.
     (include "event-mesh.userNamespaces" . | fromJsonArray))
   "placeholders" (include "event-mesh.subscriptionController" . | fromJson | merge (dict
     "integrationNamespace" .root.Values.integrationNamespace))
-  "each" ($expected.each | merge (dict "owner" $owners))
+  "each" ($expected.each | merge (dict "owner" (include "event-mesh.owners" . | fromJsonArray)))
   | toJson -}}
 {{- end -}}
 

@@ -21,7 +21,7 @@ const PRINTED: [(&str, &[&[&str]]); 7] = [
             "--source-controller=${sourceControllerNamespace}/${sourceControllerName}",
         ]],
     ),
-    ("recreate-service-instances", &[&[INTEGRATION, CONTROLLER]]),
+    ("recreate-service-instances", &[&[INTEGRATION, CONTROLLER, OWNER]]),
     ("recreate-triggers", &[&[CONTROLLER]]),
     ("verify-event-services", &[&[INTEGRATION, STATEFUL_OPERATOR], &[INTEGRATION, OPERATOR]]),
     (
@@ -126,6 +126,7 @@ fn every_step_is_granted_exactly_what_it_needs() {
         "--set=dropUndeliverable=true,steps.retire-subscriptions.ownerKinds={functions.kubeless.io,deployments.apps,configmaps}",
         "--set=steps.retire-subscriptions.event=pre-upgrade,steps.retire-subscriptions.acceptEventLoss=true",
         "--set=steps.recreate-service-instances.recreate=all",
+        "--set=steps.recreate-service-instances.ownerKinds={widgets.example.com,configmaps}",
         "--set=steps.purge-legacy.enabled=true",
         "--set-json=steps.scale-down-legacy.workloads=[{\"kind\":\"StatefulSet\",\"namespace\":\"bus\",\"name\":\"queue\"},\
          {\"kind\":\"Deployment\",\"name\":\"a\"},{\"kind\":\"ReplicaSet\",\"namespace\":\"bus\",\"name\":\"b\"}]",

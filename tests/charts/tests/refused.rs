@@ -88,7 +88,9 @@ fn no_workload_at_all_is_refused() {
 
 #[test]
 fn an_owner_that_is_no_resource_is_refused() {
-    refuses("--set=steps.retire-subscriptions.ownerKinds={Deployments}", &["/ownerKinds/0", "pattern"]);
+    for step in ["recreate-service-instances", "retire-subscriptions"] {
+        refuses(&format!("--set=steps.{step}.ownerKinds={{Deployments}}"), &["/ownerKinds/0", "pattern"]);
+    }
 }
 
 #[test]

@@ -409,18 +409,20 @@ fn only_a_release_of_the_familys_name_leaves_the_family_out_of_names() {
 }
 
 #[test]
-fn owners_of_subscriptions_may_be_of_any_group_or_of_the_core() {
-    let owners =
-        "--set=steps.retire-subscriptions.ownerKinds={functions.kubeless.io,deployments.apps,configmaps}";
-    for helm in Helm::both() {
-        let manifests = helm.template(&event_mesh(), "mesh", &[owners]).unwrap();
-        let rights: BTreeSet<String> = granted(&manifests, "demo", "mesh-retire-subscriptions")
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        for owner in ["functions.kubeless.io", "deployments.apps", "configmaps"] {
-            let right = format!("get {owner} in the whole cluster");
-            assert!(rights.contains(&right), "no {right} in {rights:#?}");
+fn owners_of_what_is_made_again_may_be_of_any_group_or_of_the_core() {
+    for step in ["retire-subscriptions", "recreate-service-instances"] {
+        let owners =
+            format!("--set=steps.{step}.ownerKinds={{functions.kubeless.io,deployments.apps,configmaps}}");
+        for helm in Helm::both() {
+            let manifests = helm.template(&event_mesh(), "mesh", &[&owners]).unwrap();
+            let rights: BTreeSet<String> = granted(&manifests, "demo", &format!("mesh-{step}"))
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            for owner in ["functions.kubeless.io", "deployments.apps", "configmaps"] {
+                let right = format!("get {owner} in the whole cluster");
+                assert!(rights.contains(&right), "no {right} in {rights:#?}");
+            }
         }
     }
 }
