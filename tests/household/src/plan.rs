@@ -66,8 +66,8 @@ mod tests {
         json!({"metadata": {"name": "a", "labels": {"format": "v1"}}, "data": {"settings": "x"}})
     }
 
-    fn item(name: &str, live: Option<Value>, before: Option<Value>) -> Item {
-        Item::new(kinds::CONFIG_MAP.object("shelf", name), live.as_ref(), before.as_ref())
+    fn item(name: &str, live: Option<&Value>, before: Option<&Value>) -> Item {
+        Item::new(kinds::CONFIG_MAP.object("shelf", name), live, before)
     }
 
     fn verbs(config_maps: Vec<Item>) -> Vec<&'static str> {
@@ -78,17 +78,17 @@ mod tests {
 
     #[test]
     fn the_new_one_is_made_before_the_old_one_goes() {
-        assert_eq!(verbs(vec![item("a", Some(old()), None)]), ["create", "delete"]);
+        assert_eq!(verbs(vec![item("a", Some(&old()), None)]), ["create", "delete"]);
     }
 
     #[test]
     fn an_old_one_that_an_earlier_attempt_deleted_is_not_forgotten() {
-        assert_eq!(verbs(vec![item("a", None, Some(old()))]), ["create", "delete"]);
+        assert_eq!(verbs(vec![item("a", None, Some(&old()))]), ["create", "delete"]);
     }
 
     #[test]
     fn one_whose_new_name_is_taken_is_left_alone() {
         let taken = json!({"metadata": {"name": "a-v2"}, "data": {"other": "y"}});
-        assert!(verbs(vec![item("a", Some(old()), None), item("a-v2", Some(taken), None)]).is_empty());
+        assert!(verbs(vec![item("a", Some(&old()), None), item("a-v2", Some(&taken), None)]).is_empty());
     }
 }
