@@ -10,13 +10,13 @@ use crate::{cluster::Access, step::Meta};
 #[derive(Args, Clone, Debug)]
 pub struct Common {
     /// Namespace of the Helm release that the step belongs to.
-    #[arg(long, env = "BELAY_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace_name)]
+    #[arg(long, env = "BELAY_NAMESPACE", value_name = "NAMESPACE")]
     pub namespace: Option<String>,
     /// Name of the Helm release that the step belongs to.
     #[arg(long, env = "BELAY_RELEASE", value_name = "NAME", default_value = "")]
     pub release: String,
     /// Namespace that keeps the family's lock, journals and reports [default: the family's own]
-    #[arg(long, env = "BELAY_HOME", value_name = "NAMESPACE", value_parser = namespace_name)]
+    #[arg(long, env = "BELAY_HOME", value_name = "NAMESPACE")]
     pub home: Option<String>,
     /// Flags that say which cluster.
     #[command(flatten)]
@@ -108,6 +108,18 @@ impl Common {
         self.home.clone().unwrap_or_else(|| meta.default_home.to_owned())
     }
 
+    /// What is wrong with the namespaces, if anything. Not asked where rights are printed: there a chart may put its own
+    /// words in their place.
+    pub(crate) fn mistake(&self) -> Option<String> {
+        let named = [("--namespace", &self.namespace), ("--home", &self.home)];
+        named.into_iter().find_map(|(flag, name)| {
+            let name = name.as_deref().filter(|name| !is_namespace_name(name))?;
+            Some(format!(
+                "{flag} '{name}' is not the name of a namespace: write lower-case letters, digits and '-'"
+            ))
+        })
+    }
+
     /// The namespace in which the step's Job runs.
     #[must_use]
     pub fn namespace(&self) -> String {
@@ -139,16 +151,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(seconds))
 }
 
-/// Parses the name of a namespace.
-pub fn namespace_name(text: &str) -> Result<String, String> {
+fn is_namespace_name(text: &str) -> bool {
     let is_inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
     let ends_well = bytes.first().is_some_and(is_inner) && bytes.last().is_some_and(is_inner);
-    if ends_well && bytes.len() <= 63 && bytes.iter().all(|byte| is_inner(byte) || *byte == b'-') {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("'{text}' is not the name of a namespace: write lower-case letters, digits and '-'"))
-    }
+    ends_well && bytes.len() <= 63 && bytes.iter().all(|byte| is_inner(byte) || *byte == b'-')
 }
 
 /// Parses `NAMESPACE/NAME`.
@@ -204,9 +211,9 @@ mod tests {
 
     #[test]
     fn a_namespace_has_a_name_that_the_server_would_take() {
-        assert!(namespace_name("kyma-system").is_ok() && namespace_name("7").is_ok());
+        assert!(is_namespace_name("kyma-system") && is_namespace_name("7"));
         for wrong in ["", "a/b", "A", "-a", "a-", "a.b", &"a".repeat(64)] {
-            assert!(namespace_name(wrong).is_err(), "{wrong}");
+            assert!(!is_namespace_name(wrong), "{wrong}");
         }
     }
 

@@ -24,7 +24,7 @@ const VERDICT_BYTES: usize = 1000;
 /// Verdicts of earlier runs that a report keeps.
 const HISTORY: usize = 10;
 
-/// Findings that a report shows whole; the rest is counted.
+/// Findings that a report shows; all of them are beside it, packed.
 const FINDINGS: usize = 200;
 
 /// Lines of the step's own that a report shows; all of them are beside it, packed.
@@ -242,6 +242,19 @@ pub fn parse(config_map: &Value) -> Option<Stored> {
     Some(Stored { report, history })
 }
 
+/// The report in a ConfigMap with all its findings and lines, of which the report itself may show only the first.
+#[must_use]
+pub fn whole(config_map: &Value) -> Option<Report> {
+    let mut report = parse(config_map)?.report;
+    if let Some(findings) = unpacked(config_map, "findings") {
+        report.findings = findings.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    }
+    if let Some(lines) = unpacked(config_map, "lines") {
+        report.lines = lines.lines().map(str::to_owned).collect();
+    }
+    Some(report)
+}
+
 /// The outcomes of the last run that touched anything.
 #[must_use]
 pub fn outcomes(config_map: &Value) -> Vec<Outcome> {
@@ -327,6 +340,10 @@ async fn store(
     }
 }
 
+fn json_lines(all: &[impl Serialize]) -> String {
+    all.iter().filter_map(|one| serde_json::to_string(one).ok()).collect::<Vec<_>>().join("\n")
+}
+
 fn packed_record(record: HashMap<String, String>) -> Value {
     let sorted: BTreeMap<_, _> = record.into_iter().collect();
     packed(&serde_json::to_string(&sorted).unwrap_or_default())
@@ -340,16 +357,16 @@ fn config_map(
     found: Option<&Value>,
 ) -> Value {
     let mut shortened = report.clone();
-    if shortened.findings.len() > FINDINGS {
-        let more = shortened.findings.len() - FINDINGS;
+    let more_findings = shortened.findings.len().saturating_sub(FINDINGS);
+    if more_findings > 0 {
         shortened.findings.truncate(FINDINGS);
-        shortened.findings.push(Finding::note(None, format!("and {more} more findings")));
+        let more = format!("and {more_findings} more findings: belay report {}", report.step);
+        shortened.findings.push(Finding::note(None, more));
     }
-    let all_lines = shortened.lines.join("\n");
-    let more = shortened.lines.len().saturating_sub(LINES);
-    if more > 0 {
+    let more_lines = shortened.lines.len().saturating_sub(LINES);
+    if more_lines > 0 {
         shortened.lines.truncate(LINES);
-        shortened.lines.push(format!("and {more} more"));
+        shortened.lines.push(format!("and {more_lines} more: belay report {}", report.step));
     }
     let mut history: Vec<String> = vec![format!("{} {}", report.finished, report.verdict)];
     let old = found.and_then(|found| text(found, "/data/history")).unwrap_or_default();
@@ -374,13 +391,16 @@ fn config_map(
     // Those of an earlier run are not this one's.
     if let Some(packed) = body.get_mut("binaryData").and_then(Value::as_object_mut) {
         packed.remove("lines");
+        packed.remove("findings");
     }
-    if more > 0 {
-        body["binaryData"]["lines"] = packed(&all_lines);
+    if more_lines > 0 {
+        body["binaryData"]["lines"] = packed(&report.lines.join("\n"));
+    }
+    if more_findings > 0 {
+        body["binaryData"]["findings"] = packed(&json_lines(&report.findings));
     }
     if !outcomes.is_empty() {
-        let lines: Vec<String> = outcomes.iter().filter_map(|one| serde_json::to_string(one).ok()).collect();
-        body["binaryData"]["outcomes"] = packed(&lines.join("\n"));
+        body["binaryData"]["outcomes"] = packed(&json_lines(outcomes));
     }
     if !done.is_empty() {
         let mut record = found.map(done_record).unwrap_or_default();
@@ -503,10 +523,33 @@ mod tests {
         let stored = config_map(&object, &long, &[], &[], None);
         assert!(stored.to_string().len() < 1_000_000);
         let kept = parse(&stored).unwrap().report.lines;
-        assert_eq!((kept.len(), kept.last().map(String::as_str)), (LINES + 1, Some("and 9800 more")));
-        assert_eq!(unpacked(&stored, "lines").unwrap().lines().count(), 10_000);
+        let last = kept.last().map(String::as_str);
+        assert_eq!((kept.len(), last), (LINES + 1, Some("and 9800 more: belay report s")));
+        assert_eq!(whole(&stored).unwrap().lines, lines);
         let next = config_map(&object, &report("w"), &[], &[], Some(&stored));
-        assert!(unpacked(&next, "lines").is_none());
+        assert!(whole(&next).unwrap().lines.is_empty());
+    }
+
+    #[test]
+    fn many_findings_are_cut_and_kept_whole_beside_the_report() {
+        let object = kinds::CONFIG_MAP.object("n", "x");
+        let finding = |n: usize| {
+            let application = kinds::CONFIG_MAP.object("n", format!("application-{n}"));
+            Finding::skip(application, "is left alone, since somebody else has made one of its name")
+        };
+        let findings: Vec<Finding> = (0..10_000).map(finding).collect();
+        let lines: Vec<String> =
+            (0..10_000).map(|n| format!("application-{n} {}", "image ".repeat(30))).collect();
+        let many: Vec<Outcome> = (0..10_000).map(outcome).collect();
+        let long = Report { findings: findings.clone(), lines, ..report("v") };
+        let stored = config_map(&object, &long, &many, &[], None);
+        assert!(stored.to_string().len() < 1_000_000);
+        let kept = parse(&stored).unwrap().report.findings;
+        assert_eq!(kept.len(), FINDINGS + 1);
+        assert_eq!(kept[FINDINGS].message, "and 9800 more findings: belay report s");
+        assert_eq!(whole(&stored).unwrap().findings, findings);
+        let next = config_map(&object, &report("w"), &[], &[], Some(&stored));
+        assert!(whole(&next).unwrap().findings.is_empty());
     }
 
     #[test]

@@ -129,6 +129,9 @@ fn cannot_tell(why: &str) -> Ending {
 /// Runs a step to its verdict.
 pub async fn run<S: Step>(common: &Common, own: &S::Args) -> Ending {
     let begun = Begun { at: Instant::now(), started: now() };
+    if let Some(mistake) = common.mistake() {
+        return Ending::new(Ended::Usage, mistake);
+    }
     let client = match common.access.access().client().await {
         Ok(client) => client,
         Err(error) => return Ending::new(Ended::Usage, format!("{error:#}")),

@@ -136,7 +136,8 @@ async fn pass(actor: &Actor, entries: &Entries, chains: Option<&[ObjectRef]>) ->
 }
 
 /// Each move once, in the order of the first time it was journalled, with the newest pre-image.
-fn newest(entries: &Entries) -> Vec<(&ObjectRef, &Entry)> {
+#[must_use]
+pub fn newest(entries: &Entries) -> Vec<(&ObjectRef, &Entry)> {
     let mut order: Vec<(&ObjectRef, &Entry)> = Vec::new();
     let mut places: HashMap<(&ObjectRef, String), usize> = HashMap::new();
     for entry in entries.all() {
@@ -458,7 +459,8 @@ async fn restore(
 }
 
 /// Whether an object of the name is what an earlier attempt of this undo created, or just as good.
-fn is_as_before(live: &Value, image: &PreImage, removal: &Removal) -> bool {
+#[must_use]
+pub fn is_as_before(live: &Value, image: &PreImage, removal: &Removal) -> bool {
     let mut wanted = image.object.value();
     removal.not_on_create.iter().for_each(|field| field.set(&mut wanted, None));
     // Owners have new uids by now, and finalizers belong to controllers.

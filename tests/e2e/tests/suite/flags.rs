@@ -31,6 +31,8 @@ fn bad_usage_ends_with_2_and_a_sentence() {
         (&[sources, "--on-failure", "never"], "[possible values: step, chain]"),
         (&[sources, "--source-controller", "nobody"], "write NAMESPACE/NAME"),
         (&[sources, "-o", "yaml"], "[possible values: text, json]"),
+        (&[sources, "--home", "a/b"], "--home 'a/b' is not the name of a namespace"),
+        (&[sources, "--namespace", ""], "--namespace '' is not the name of a namespace"),
         (&[down], "--workload <KIND/NAMESPACE/NAME>"),
         (&[down, "--workload", "publisher"], "write KIND/NAMESPACE/NAME"),
         (&[down, "--workload", "DaemonSet/a/b"], "only Deployment, StatefulSet and ReplicaSet can"),

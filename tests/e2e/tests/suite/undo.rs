@@ -5,9 +5,9 @@ use std::time::Duration;
 use e2e::{
     Told, World,
     told::is_move,
-    world::{SOON, STATION_NAME, prompt},
+    world::{SOON, STATION_NAME, prompt, resource},
 };
-use harness::{At, Call, Class, Exit, Fault, Resource, Scope};
+use harness::{At, Call, Class, Exit, Fault, Resource, Scope, run::Running};
 use serde_json::json;
 use standins::{
     Behaviour, cluster,
@@ -256,6 +256,62 @@ async fn an_undo_of_one_chain_that_dies_is_finished_before_anything_else() {
     assert_eq!((&journal["status"], &journal["undoing"]), (&json!("done"), &json!(null)));
 }
 
+/// Waits until a call is sent that the proxy holds back.
+async fn until_under_way(run: &Running, is_it: fn(&Call) -> bool) {
+    cluster::wait_until("the call is under way", SOON, async || Ok(run.proxy.calls().iter().any(is_it)))
+        .await
+        .unwrap();
+}
+
+/// Delays a call, so that there is time to do something before it lands, and lets it fail.
+fn fails_after_a_while(is_it: fn(&Call) -> bool) -> Vec<Fault> {
+    let fails = Fault::FailForGood { at: At::first(is_it), status: 422, scope: Scope::Target, until: None };
+    vec![Fault::Delay { at: Some(At::first(is_it)), by: Duration::from_secs(5) }, fails]
+}
+
+#[tokio::test]
+async fn what_was_never_begun_is_not_taken_back_whatever_somebody_makes_of_it() {
+    let world = World::fixture(prompt()).await;
+    let run = world.start(&world.step(&[]), fails_after_a_while(scales)).await;
+    until_under_way(&run, scales).await;
+    // The station's own move would come in the next phase.
+    let opening = json!({"spec": {"state": "Opening"}});
+    world.api.merge(&resource(&STATION), None, STATION_NAME, None, &opening).await.unwrap();
+    run.wait().await.unwrap().exits(4).says("Everything is as it was before");
+    let station = world.api.get(&resource(&STATION), None, STATION_NAME).await.unwrap().unwrap();
+    assert_eq!(station["spec"]["state"], "Opening");
+}
+
+#[tokio::test]
+async fn an_object_that_is_gone_when_it_would_be_changed_is_left_out_and_the_rest_is_done() {
+    let world = World::fixture(prompt()).await;
+    let later = Fault::Delay { at: Some(At::first(scales)), by: Duration::from_secs(5) };
+    let run = world.start(&world.step(&[]), vec![later]).await;
+    until_under_way(&run, scales).await;
+    world.api.delete(&resource(&DEPLOYMENT), Some(world.place), "engine").await.unwrap();
+    let run = run.wait().await.unwrap();
+    run.exits(0).says("Deployment/e2e-workshop/engine: was deleted by somebody else in the meantime");
+    assert_eq!(world.get(&WIDGET, "anvil").await.unwrap()["spec"]["phase"], "Active");
+}
+
+/// A pod that was deleted by force may live on beside its successor.
+#[tokio::test]
+async fn a_run_whose_journal_another_one_has_written_undoes_nothing() {
+    let world = World::fixture(prompt()).await;
+    let run = world.start(&world.step(&[]), fails_after_a_while(on_the_station)).await;
+    until_under_way(&run, on_the_station).await;
+    let mut journals = world.journals("fixture").await;
+    journals[0]["deaths"] = 1.into();
+    let head = json!({"format": 1, "journals": journals}).to_string();
+    let taken_up = json!({"data": {"head": k8s_openapi::ByteString(head.into_bytes())}});
+    let secrets = Resource::core("secrets");
+    world.api.merge(&secrets, Some(world.home), "belay-fixture", None, &taken_up).await.unwrap();
+    let run = run.wait().await.unwrap();
+    run.exits(1).says("the journal was written by another run");
+    assert_eq!(world.get(&WIDGET, "anvil").await.unwrap()["spec"]["phase"], "Active");
+    world.run(&world.step(&[])).await.exits(0).says("resuming");
+}
+
 /// What somebody puts back is not fought over, round after round.
 #[tokio::test]
 async fn what_somebody_changes_back_while_the_step_runs_is_left_alone_and_named() {
@@ -263,11 +319,7 @@ async fn what_somebody_changes_back_while_the_step_runs_is_left_alone_and_named(
     let later = Fault::Delay { at: Some(At::first(on_the_station)), by: Duration::from_secs(6) };
     let run = world.start(&world.step(&[]), vec![later]).await;
     // The station comes when all before it is done: the step has seen the engine at rest.
-    cluster::wait_until("the station's move is under way", SOON, async || {
-        Ok(run.proxy.calls().iter().any(on_the_station))
-    })
-    .await
-    .unwrap();
+    until_under_way(&run, on_the_station).await;
     world.patch(&DEPLOYMENT, "engine", &json!({"spec": {"replicas": 5}})).await;
     let run = run.wait().await.unwrap();
     run.exits(0).says("Deployment/e2e-workshop/engine: was changed back by somebody while the step ran");
