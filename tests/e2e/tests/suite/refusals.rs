@@ -7,7 +7,7 @@ use e2e::{
     rights::Account,
     scene::{ONE, SUBSCRIPTION_CONTROLLER, TWO},
     told::is_move,
-    world::{SOON, STATION_NAME, SYSTEM, resource},
+    world::{SOON, STATION_NAME, SYSTEM, prompt, resource},
 };
 use futures::future::join_all;
 use harness::{At, Fault, Outcome, Resource};
@@ -40,7 +40,7 @@ async fn without_the_source_api_there_is_nothing_to_migrate() {
 
 #[tokio::test]
 async fn without_the_source_api_no_step_has_anything_to_migrate() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     world.remove_crd("widgets.fixture.belay.dev").await;
     world.run(&world.step(&[])).await.exits(0).says("nothing to migrate").changes_nothing();
 }
@@ -48,7 +48,7 @@ async fn without_the_source_api_no_step_has_anything_to_migrate() {
 /// Half of an old installation is not "nothing to migrate".
 #[tokio::test]
 async fn a_source_api_that_is_missing_beside_others_is_refused() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     world.remove_crd("gadgets.fixture.belay.dev").await;
     let run = world.run(&world.other_step(NOTED, &[])).await;
     run.exits(3).changes_nothing();
@@ -238,7 +238,7 @@ async fn the_rights_that_are_printed_are_enough() {
 
 #[tokio::test]
 async fn the_rights_that_are_printed_are_enough_for_every_move_and_its_undo() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let rules = world.run(&world.step(&["--print-rbac"])).await.json();
     let account = Account::new(&world.api, world.home, "exact", rules).await.unwrap();
     let upstream = account.upstream(&world.kubeconfig).await.unwrap();
@@ -280,7 +280,7 @@ async fn what_the_step_itself_refuses_is_told_all_at_once() {
 /// Nothing is deleted that could not be created again.
 #[tokio::test]
 async fn an_object_that_could_not_be_created_again_is_not_deleted() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let before = world.state().await;
     let manual =
         world.api.get(&Resource::core("configmaps"), Some(world.place), "manual").await.unwrap().unwrap();
@@ -330,14 +330,14 @@ async fn an_object_in_the_way_skips_its_chain_and_the_others_go_on() {
 /// Trying again would not make it: that is not "the lock is lost".
 #[tokio::test]
 async fn a_home_that_does_not_exist_is_refused() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     let run = world.run(&world.step(&["--home", "e2e-nowhere"])).await;
     run.exits(3).says("e2e-nowhere").says("--home").changes_nothing();
 }
 
 #[tokio::test]
 async fn what_a_step_cannot_do_without_is_its_own_refusal() {
-    let world = World::fixture(Behaviour::default()).await;
+    let world = World::fixture(prompt()).await;
     world.api.delete(&resource(&STATION), None, STATION_NAME).await.unwrap();
     world.run(&world.step(&[])).await.exits(3).says("Station/e2e: does not exist").changes_nothing();
 }

@@ -122,7 +122,7 @@ async fn what_is_left_out_needs_no_controller() {
 }
 
 #[tokio::test]
-async fn one_that_somebody_else_deletes_and_that_hangs_names_its_controller() {
+async fn bug_2_3_one_that_somebody_else_deletes_and_that_hangs_names_its_controller() {
     let world = upgraded().await;
     world.standins.change(|behaviour| behaviour.hold_finalizer.push(format!("{ONE}/orders")));
     world.api.delete(&resource(&LEGACY_SUBSCRIPTION), Some(ONE), "orders").await.unwrap();
@@ -187,7 +187,7 @@ async fn event_loss_can_be_accepted_before_the_upgrade() {
 }
 
 #[tokio::test]
-async fn one_that_is_not_gone_in_time_fails_the_step_and_says_what_holds_it() {
+async fn bug_2_3_one_that_is_not_gone_in_time_fails_the_step_and_says_what_holds_it() {
     let world = upgraded().await;
     world.standins.change(|behaviour| behaviour.hold_finalizer.push(format!("{ONE}/parcels")));
     let run = world.run(&step(&world, &["--gone-within", "4", "--undo-reserve", "10"])).await;
@@ -207,7 +207,7 @@ async fn one_that_is_not_gone_in_time_fails_the_step_and_says_what_holds_it() {
 }
 
 #[tokio::test]
-async fn without_the_controller_that_serves_their_finalizers_they_stay() {
+async fn bug_2_3_without_the_controller_that_serves_their_finalizers_they_stay() {
     let world = upgraded().await;
     world.scale_bus(0).await;
     let run = world.run(&step(&world, &[])).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use e2e::{
     Told, World,
     scene::{INTEGRATION, ONE, SYSTEM, TWO},
+    told::Telling as _,
     world::{SOON, resource},
 };
 use harness::{At, Fault, Outcome, Scope, StepCommand};
@@ -94,18 +95,18 @@ async fn bind(world: &World, namespace: &str, instance: &str) {
     world.create(&fixtures::service_binding(&format!("{instance}-key"), namespace, instance)).await;
 }
 
-/// Kills the run when this instance has been deleted and before it is created again.
 /// Kills the run at its first move: all pre-images are stored by then, and nothing is touched.
 fn killed_before_the_first_move() -> Fault {
     Fault::KillBefore(At::first(e2e::told::is_move))
 }
 
+/// Kills the run when this instance has been deleted and before it is created again.
 fn killed_before_create(name: &'static str) -> Fault {
     Fault::KillBefore(At::first(crate::creates(name)))
 }
 
 #[tokio::test]
-async fn a_namespace_from_before_the_mesh_is_linked_and_its_legacy_delivery_never_stops() {
+async fn bug_5_3_a_namespace_from_before_the_mesh_is_linked_once_and_its_legacy_delivery_never_stops() {
     let world = set(Scene::small(ONE, TWO), quick()).await;
     let (before, activation) =
         (instance_uid(&world, ONE, "commerce").await, activation_uid(&world, ONE).await);
@@ -142,7 +143,7 @@ async fn a_namespace_from_before_the_mesh_is_linked_and_its_legacy_delivery_neve
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_on_the_mesh_is_left_alone() {
+async fn bug_2_3_a_namespace_that_is_on_the_mesh_is_left_alone() {
     let scene = Scene::new(&["commerce"])
         .instance(ONE, "commerce")
         .instance(TWO, "commerce")
@@ -158,7 +159,7 @@ async fn a_namespace_that_is_on_the_mesh_is_left_alone() {
 }
 
 #[tokio::test]
-async fn where_the_newer_broker_deletes_the_event_activation_the_report_says_for_how_long_delivery_was_off() {
+async fn bug_5_9_where_the_newer_broker_deletes_the_event_activation_the_report_says_for_how_long() {
     let behaviour = Behaviour { broker_release: BrokerRelease::V1_11, ..quick() };
     let world = set(one_instance(), behaviour).await;
     let before = activation_uid(&world, ONE).await;
@@ -186,7 +187,6 @@ async fn bug_2_3_killed_between_delete_and_create_the_instance_comes_back_in_the
     world.run(&step(&world, &[])).await.exits(0).changes_nothing();
 }
 
-#[tokio::test]
 #[tokio::test]
 async fn bug_5_5_a_resumed_run_asks_again_of_what_the_one_before_did_not_touch() {
     let world = set(one_instance(), quick()).await;
@@ -248,19 +248,26 @@ async fn without_event_activations_the_mesh_is_not_waited_for() {
     install_crds(&world.api.client(), Family::EventMesh, from.as_deref()).await.unwrap();
 }
 
+#[tokio::test]
 async fn bug_2_5_a_create_that_is_refused_for_ever_is_shown_and_the_instance_is_not_lost() {
+    for status in [403, 422] {
+        a_create_that_is_refused(status).await;
+    }
+}
+
+async fn a_create_that_is_refused(status: u16) {
     let world = set(one_instance(), quick()).await;
     let before = activation_uid(&world, ONE).await;
     // Refused from the moment at which it is needed, and until a person has looked.
     let fault = Fault::FailForGood {
         at: At::first(crate::creates("commerce")),
-        status: 422,
+        status,
         scope: Scope::Target,
         until: None,
     };
     let run = world.run_with(&step(&world, &[]), vec![fault]).await;
     run.exits(5)
-        .says("the API server refused the POST: 422")
+        .says(&format!("the API server refused the POST: {status}"))
         .says("belay restore --step recreate-service-instances");
     assert!(world.at(&SERVICE_INSTANCE, ONE, "commerce").await.is_none());
     // The rerun does not turn the loss into success: it finishes the undo from the journal.
@@ -430,13 +437,6 @@ async fn the_gate_is_asked_where_nothing_is_to_be_written_too() {
     cluster::wait_gone(&world.api.client(), &EVENT_ACTIVATION, ONE, &commerce(), SOON).await.unwrap();
     let run = world.run(&step(&world, &["--linked-within", "2"])).await;
     run.exits(4).says("of ServiceInstance/e2e-one/commerce, which is provisioned").changes_nothing();
-}
-
-#[tokio::test]
-async fn bug_5_2_instances_of_cluster_wide_classes_and_of_other_brokers_are_none_of_ours() {
-    let world = set(one_instance(), quick()).await;
-    let cluster_wide = json!({
-        "apiVersion": "servicecatalog.k8s.io/v1beta1", "kind": "ServiceInstance",
     // The same where the step would make the link itself: that brings no EventActivation.
     bind(&world, ONE, "commerce").await;
     let links = resource(&KNATIVE_SUBSCRIPTION);
@@ -446,6 +446,13 @@ async fn bug_5_2_instances_of_cluster_wide_classes_and_of_other_brokers_are_none
     let run = world.run(&step(&world, &["--linked-within", "2"])).await;
     run.exits(4).says("of ServiceInstance/e2e-one/commerce, which is provisioned");
     assert!(run.moves().is_empty(), "{:?}", run.moves());
+}
+
+#[tokio::test]
+async fn bug_5_2_instances_of_cluster_wide_classes_and_of_other_brokers_are_none_of_ours() {
+    let world = set(one_instance(), quick()).await;
+    let cluster_wide = json!({
+        "apiVersion": "servicecatalog.k8s.io/v1beta1", "kind": "ServiceInstance",
         "metadata": {"name": "database", "namespace": ONE},
         "spec": {"clusterServiceClassExternalName": "postgres", "clusterServicePlanExternalName": "small"},
     });
@@ -540,7 +547,7 @@ async fn a_link_that_is_not_ready_just_now_is_waited_for_and_not_made_anew() {
         .says("run with --recreate all --only-namespace e2e-one")
         .changes_nothing();
     let run = world.start(&step(&world, &["--linked-within", "30"]), vec![]).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    run.until_it_says("which is there and must be Ready").await;
     world.standins.change(|now| now.never_ready.clear());
     run.wait().await.unwrap().exits(0).changes_nothing();
     assert_eq!(instance_uid(&world, ONE, "commerce").await, before);
@@ -558,8 +565,8 @@ async fn an_instance_that_is_just_being_provisioned_is_waited_for_and_not_delete
     .await
     .unwrap();
     let uids = (instance_uid(&world, ONE, "commerce").await, instance_uid(&world, ONE, "commerce-2").await);
-    let run = world.start(&step(&world, &[]), vec![]).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let run = world.start(&step(&world, &["--provisioned-within", "30"]), vec![]).await;
+    run.until_it_says("waiting for ServiceInstance/e2e-one/commerce-2").await;
     world.standins.change(|now| now.never_ready.clear());
     run.wait().await.unwrap().exits(0).changes_nothing();
     let now = (instance_uid(&world, ONE, "commerce").await, instance_uid(&world, ONE, "commerce-2").await);
@@ -599,7 +606,7 @@ async fn a_namespace_whose_user_has_switched_the_broker_off_is_refused_where_the
 }
 
 #[tokio::test]
-async fn where_a_link_that_worked_is_made_anew_the_report_says_for_how_long_the_mesh_was_off() {
+async fn bug_5_9_where_a_link_that_worked_is_made_anew_the_report_says_for_how_long() {
     let scene = Scene::new(&["commerce"]).instance(ONE, "commerce").on_mesh(ONE, Mesh::Complete);
     let world = set(scene, quick()).await;
     let run = world.run(&step(&world, &["--recreate", "all"])).await;
@@ -732,6 +739,11 @@ async fn with_api_packages_the_plan_tells_the_service() {
     world.run(&step(&world, &[])).await.exits(0).says("1 recreated");
     assert_eq!(links(&world).await, ["e2e-one/commerce"]);
     world.run(&step(&world, &[])).await.exits(0).changes_nothing();
+    // Without its Application it could not be recreated, and is known all the same.
+    world.api.delete(&resource(&APPLICATION), None, "commerce").await.unwrap();
+    cluster::wait_gone(&world.api.client(), &APPLICATION, "", "commerce", SOON).await.unwrap();
+    let run = world.run(&step(&world, &["--recreate", "all"])).await;
+    run.exits(3).says("ServiceInstance/e2e-one/shop: its Application commerce is gone").changes_nothing();
 }
 
 /// The name of the class is the id with `z` and upper case escaped: only the id tells what it is.
@@ -739,11 +751,6 @@ async fn with_api_packages_the_plan_tells_the_service() {
 async fn an_id_that_the_catalog_escapes_is_recognised() {
     let mut scene = Scene::new(&[]).on_mesh(ONE, Mesh::Not).instance(ONE, "commerce");
     scene.applications.insert("commerce".to_owned(), "zebra-17".to_owned());
-    // Without its Application it could not be recreated, and is known all the same.
-    world.api.delete(&resource(&APPLICATION), None, "commerce").await.unwrap();
-    cluster::wait_gone(&world.api.client(), &APPLICATION, "", "commerce", SOON).await.unwrap();
-    let run = world.run(&step(&world, &["--recreate", "all"])).await;
-    run.exits(3).says("ServiceInstance/e2e-one/shop: its Application commerce is gone").changes_nothing();
     let world = set(scene, quick()).await;
     assert_ne!(fixtures::catalog_name("zebra-17"), "zebra-17");
     world.run(&step(&world, &[])).await.exits(0).says("1 recreated");
@@ -752,7 +759,7 @@ async fn an_id_that_the_catalog_escapes_is_recognised() {
 }
 
 #[tokio::test]
-async fn provisioned_without_an_activation_fails() {
+async fn bug_2_3_7500_provisioned_without_an_activation_fails() {
     let behaviour = Behaviour { broker_release: BrokerRelease::V1_11, ..quick() };
     let world = set(one_instance(), behaviour).await;
     world.standins.change(|now| now.no_activation = vec!["commerce".into()]);

@@ -48,7 +48,7 @@ async fn uid(world: &World, namespace: &str, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn every_subscription_gets_a_trigger_and_a_second_run_writes_nothing() {
+async fn bug_5_3_every_subscription_gets_a_trigger_and_a_second_run_writes_nothing() {
     let world = World::scene(&small(), quick()).await;
     let reference = world.owner(ONE).await;
     let marks = json!({"metadata": {
@@ -336,7 +336,7 @@ async fn a_matching_trigger_that_is_not_ready_yet_is_waited_for_and_not_doubled(
 }
 
 #[tokio::test]
-async fn terminating_subscriptions_are_skipped() {
+async fn bug_2_3_terminating_subscriptions_are_skipped() {
     let world = one_subscription(State::Legacy).await;
     world.standins.change(|behaviour| behaviour.hold_finalizer.push("orders".into()));
     let subscriptions = resource(&LEGACY_SUBSCRIPTION);

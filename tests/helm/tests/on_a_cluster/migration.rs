@@ -22,7 +22,9 @@ use standins::{
     landscape::{Instance, Scene, State},
 };
 
-under_both_helms!(every_namespace_moves_to_the_mesh_without_a_gap_and_the_bus_is_purged_a_release_later,);
+under_both_helms!(
+    bug_5_9_every_namespace_moves_to_the_mesh_without_a_gap_and_the_bus_is_purged_a_release_later,
+);
 
 /// What the guide's commands are called, in the order in which the tests below run them.
 const LOOK_FIRST: &str = "look-first";
@@ -172,7 +174,7 @@ async fn no_gap(witness: Witness) {
     assert!(gaps.is_empty(), "events had nowhere to go:\n{}", gaps.join("\n"));
 }
 
-fn every_namespace_moves_to_the_mesh_without_a_gap_and_the_bus_is_purged_a_release_later(helm: u8) {
+fn bug_5_9_every_namespace_moves_to_the_mesh_without_a_gap_and_the_bus_is_purged_a_release_later(helm: u8) {
     let scene = scene();
     on_a_scene(helm, &scene, async |ground| {
         the_release_before(&ground).await;
