@@ -1,10 +1,11 @@
 //! Leftovers of the old bus: two Knative Subscriptions held by a finalizer that nobody serves, a Channel, and the CRD;
-//! beside them a Channel and a link of the mesh, which stay. None is on its way out: that cannot be put back.
+//! beside them a Channel and a link of the mesh, which stay. None is on its way out: that cannot be put back. Behind the point
+//! of no return are two activations that the bus held, one of which hangs.
 
 use std::time::Duration;
 
 use anyhow::Result;
-use harness::{Area, Resource, Scenario, StepCommand, Worker, crash::Guard};
+use harness::{Area, Call, Resource, Scenario, StepCommand, Worker, crash::Guard};
 use serde_json::json;
 use standins::{
     Behaviour, Controller, Family, Standins, cluster, crds, fixtures,
@@ -25,6 +26,10 @@ fn subscriptions() -> Resource {
     Resource::new("messaging.knative.dev", "v1alpha1", "subscriptions")
 }
 
+fn activations() -> Resource {
+    Resource::new("applicationconnector.kyma-project.io", "v1alpha1", "eventactivations")
+}
+
 impl Scenario for PurgeLegacy {
     fn name(&self) -> &'static str {
         "purge-legacy"
@@ -42,18 +47,23 @@ impl Scenario for PurgeLegacy {
         crate::home(worker)
     }
 
-    fn areas(&self, _: &Worker) -> Vec<Area> {
+    fn areas(&self, worker: &Worker) -> Vec<Area> {
         vec![
             Area::within(subscriptions(), SYSTEM),
             Area::within(subscriptions(), INTEGRATION),
             Area::within(Resource::new("messaging.knative.dev", "v1alpha1", "channels"), SYSTEM),
             Area::anywhere(crds_of_bus()).named(LEGACY_CRD),
+            Area::within(activations(), &worker.name("user")),
         ]
+    }
+
+    fn is_for_good(&self, call: &Call) -> bool {
+        call.target.resource == activations().plural
     }
 
     async fn setup(&self, worker: &Worker) -> Result<Guard> {
         let client = worker.api.client();
-        crate::prepare(worker, &[SYSTEM, INTEGRATION, &self.home(worker)]).await?;
+        crate::prepare(worker, &[SYSTEM, INTEGRATION, &worker.name("user"), &self.home(worker)]).await?;
         let behaviour = Behaviour {
             controllers: vec![Controller::KnativeSubscription],
             finalizer_delay: Duration::from_millis(20),
@@ -77,6 +87,13 @@ impl Scenario for PurgeLegacy {
         ] {
             cluster::create(&client, &object).await?;
         }
+        let user = worker.name("user");
+        for name in ["stays", "hangs"] {
+            let mut activation = fixtures::event_activation(name, &user, "commerce");
+            activation["metadata"]["finalizers"] = json!(["eventactivation.finalizers.kyma-project.io"]);
+            cluster::create(&client, &activation).await?;
+        }
+        worker.api.delete(&activations(), Some(&user), "hangs").await?;
         Ok(())
     }
 }

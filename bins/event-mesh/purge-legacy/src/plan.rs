@@ -2,9 +2,10 @@
 
 use belay_runtime::{
     Chain, Field, FieldPath, Finding, Item, Kind, Move, Plan, Progress, Removal, Scope, Test, Undo,
-    object::kept_by,
+    object::{condition, kept_by, text},
 };
 use event_mesh_kinds::{ACTIVATION_FINALIZER, LEGACY_FINALIZER, ready};
+use serde_json::{Value, json};
 
 use crate::{Args, snapshot::Snapshot};
 
@@ -31,6 +32,7 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
         } else {
             phases.push(vec![remove_crd(args, crd, snapshot.served.as_ref())]);
             plan.findings.extend(unseen(snapshot, crd));
+            plan.findings.extend(not_restorable(crd));
             plan.findings.extend(crd.live().as_ref().and_then(kept_by).map(|keeper| {
                 let message = format!("{keeper} manages it and may create it again: take it out there too");
                 Finding::note(crd.object.clone(), message)
@@ -45,8 +47,8 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
         }
         (false, _) => plan.findings.extend(subscriptions_in_the_way(snapshot)),
     }
-    phases.push(snapshot.activations.iter().map(|item| release(args, item)).collect());
-    let nothing = phases.iter().all(Vec::is_empty);
+    plan.point_of_no_return = snapshot.activations.iter().map(|item| release(args, item)).collect();
+    let nothing = phases.iter().chain([&plan.point_of_no_return]).all(Vec::is_empty);
     match (release_in_the_way(args, snapshot), nothing) {
         (Some(message), true) => plan.findings.push(Finding::note(None, message)),
         (Some(message), false) => plan.findings.push(Finding::refuse(None, message)),
@@ -64,10 +66,11 @@ fn release(args: &Args, item: &Item) -> Chain {
         Move::delete(item, removal)
     } else {
         let path = FieldPath::dotted("metadata.finalizers").member(ACTIVATION_FINALIZER);
-        // The old bus, installed again, puts it back. Without the bus nobody may.
-        Move::patch(item, vec![Field { path, value: None }]).undone_by(Undo::Instead(Vec::new()))
+        Move::patch(item, vec![Field { path, value: None }])
     };
-    Chain::new(item.object.clone(), vec![step])
+    let reason =
+        "only the old bus, installed again, may put its finalizer back: without it nobody would take it off";
+    Chain::new(item.object.clone(), vec![step.undone_by(Undo::None { reason: reason.to_owned() })])
 }
 
 /// Looks again, as late as can be: with the CRD go all its objects.
@@ -97,11 +100,38 @@ fn remove_crd(args: &Args, crd: &Item, served: Option<&Kind>) -> Chain {
 
 /// What is not served cannot be looked at, and may still be stored.
 fn unseen(snapshot: &Snapshot, crd: &Item) -> Option<Finding> {
-    (snapshot.served.is_none() && crd.is_there() && !crd.is_journalled()).then(|| {
+    (snapshot.served.is_none() && crd.is_there()).then(|| {
         let message = format!(
             "is there but not served, so nobody can see whether it has objects: look at its conditions, or leave it out \
              with --exclude {}",
             crd.object
+        );
+        Finding::refuse(crd.object.clone(), message)
+    })
+}
+
+/// A CRD that was made through the API's version v1beta1 may be stored in a form that its version v1 takes as an update, but
+/// not as a new object: undo could not bring it back.
+fn not_restorable(crd: &Item) -> Option<Finding> {
+    let live = crd.live().filter(|_| crd.is_there())?;
+    let versions = live.pointer("/spec/versions").and_then(Value::as_array)?;
+    let untyped = |version: &Value| text(version, "/schema/openAPIV3Schema/type").is_none();
+    let is_old = live.pointer("/spec/preserveUnknownFields") == Some(&Value::Bool(true))
+        || versions.iter().any(untyped)
+        || condition(&live, "NonStructuralSchema").and_then(|found| text(found, "/status")) == Some("True");
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let mut patch = vec![json!({"op": "add", "path": "/spec/preserveUnknownFields", "value": false})];
+    patch.extend(
+        (0..versions.len())
+            .map(|n| json!({"op": "add", "path": format!("/spec/versions/{n}/schema"), "value": schema})),
+    );
+    is_old.then(|| {
+        let message = format!(
+            "has no structural schema, as CRDs of apiextensions.k8s.io/v1beta1 may have none, so it could not be created \
+             again if the step had to be undone. Give it one, then run the step again: kubectl patch crd {} --type json \
+             --patch '{}'",
+            crd.object.name,
+            Value::Array(patch)
         );
         Finding::refuse(crd.object.clone(), message)
     })
@@ -170,7 +200,6 @@ mod tests {
     };
     use event_mesh_kinds::{CHANNEL, EVENT_ACTIVATION, KNATIVE_SUBSCRIPTION, LEGACY_SUBSCRIPTION};
     use proptest::prelude::*;
-    use serde_json::{Value, json};
 
     use super::*;
     use crate::snapshot::Subscription;
@@ -232,7 +261,7 @@ mod tests {
             .map(|phase| phase.iter().map(|chain| chain.subject.kind.kind).collect())
             .collect();
         let last = vec!["CustomResourceDefinition"];
-        assert_eq!(kinds, [vec!["Subscription"; 2], vec!["Channel"], last, Vec::new()]);
+        assert_eq!(kinds, [vec!["Subscription"; 2], vec!["Channel"], last]);
         let verbs: Vec<&str> = plan.phases[2][0].moves.iter().map(Move::verb).collect();
         assert_eq!(verbs, ["wait", "delete"]);
         assert!(plan.point_of_no_return.is_empty(), "all of it can be taken back");
@@ -329,7 +358,9 @@ mod tests {
         for (going, verb) in [(false, "patch"), (true, "delete")] {
             let snapshot = Snapshot { activations: vec![activation(going)], ..leftovers() };
             let plan = decided(&snapshot);
-            let last = &plan.phases.last().unwrap()[0].moves[0];
+            // A failure there must not undo the rest: what has been released stays released.
+            let last = &plan.point_of_no_return[0].moves[0];
+            assert!(matches!(last.undo, Undo::None { .. }));
             assert_eq!((last.verb(), plan.writes().count()), (verb, 5));
             let path = FieldPath::dotted("metadata.finalizers").member(ACTIVATION_FINALIZER);
             let fields = if going { Vec::new() } else { vec![Field { path, value: None }] };
@@ -353,9 +384,51 @@ mod tests {
     fn a_crd_that_is_not_served_is_refused_since_nobody_can_see_its_objects() {
         let mut snapshot = Snapshot { served: None, ..leftovers() };
         assert!(refused(&snapshot).contains("is there but not served"));
+        // So it is when an earlier attempt had it in its journal and did not come to delete it.
+        snapshot.crd = Some(crd(Some(&there()), Some(&there())));
+        assert!(refused(&snapshot).contains("is there but not served"));
         // What an earlier attempt has deleted, or is deleting, is not served either.
-        snapshot.crd = Some(crd(None, Some(&there())));
-        assert_eq!(refused(&snapshot), "");
+        let going = json!({"metadata": {"uid": "u", "deletionTimestamp": "now"}});
+        for live in [None, Some(&going)] {
+            snapshot.crd = Some(crd(live, Some(&there())));
+            assert_eq!(refused(&snapshot), "");
+        }
+    }
+
+    #[test]
+    fn a_crd_that_could_not_be_created_again_is_refused_with_the_command_that_mends_it() {
+        let schema = |root: Value| json!([{"name": "v1alpha1", "schema": {"openAPIV3Schema": root}}]);
+        let sound = json!({
+            "metadata": {"uid": "u"},
+            "spec": {"preserveUnknownFields": false, "versions": schema(json!({"type": "object"}))},
+            "status": {"conditions": [{"type": "NonStructuralSchema", "status": "False"}]},
+        });
+        let with = |pointer: &str, value: Value| {
+            let mut live = sound.clone();
+            *live.pointer_mut(pointer).unwrap() = value;
+            refused(&Snapshot { crd: Some(crd(Some(&live), None)), ..leftovers() })
+        };
+        assert_eq!(with("/metadata/uid", "u".into()), "");
+        for (pointer, value) in [
+            ("/spec/preserveUnknownFields", json!(true)),
+            ("/spec/versions", schema(json!({"properties": {}}))),
+            ("/spec/versions", json!([{"name": "v1alpha1"}])),
+            ("/status/conditions/0/status", json!("True")),
+        ] {
+            let text = with(pointer, value);
+            assert!(text.contains("has no structural schema"), "{pointer}: {text}");
+            assert!(
+                text.contains(
+                    "kubectl patch crd subscriptions.eventing.kyma-project.io --type json --patch '[{"
+                ) && text.contains(r#""path":"/spec/versions/0/schema""#),
+                "{text}"
+            );
+        }
+        // One that is on its way out is not brought back.
+        let mut going = sound.clone();
+        going["metadata"]["deletionTimestamp"] = "now".into();
+        going["spec"]["preserveUnknownFields"] = true.into();
+        assert_eq!(refused(&Snapshot { crd: Some(crd(Some(&going), None)), ..leftovers() }), "");
     }
 
     #[test]

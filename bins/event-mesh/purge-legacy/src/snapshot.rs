@@ -6,7 +6,7 @@ use belay_runtime::{
 };
 use event_mesh_kinds::{
     ACTIVATION_FINALIZER, CHANNEL, EVENT_ACTIVATION, KNATIVE_SUBSCRIPTION, LEGACY_FINALIZER,
-    LEGACY_SUBSCRIPTION,
+    LEGACY_SUBSCRIPTION, as_decided_on,
 };
 use serde_json::Value;
 
@@ -55,7 +55,7 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
     let is_excluded = reader.is_excluded(&crd);
     let crd = reader.get(&crd).await?;
     if !is_excluded && (crd.live().is_some() || crd.is_journalled()) {
-        snapshot.is_newer = has_newer_schema(&crd.origin());
+        snapshot.is_newer = has_newer_schema(&as_decided_on(&crd));
         snapshot.crd = Some(crd);
     }
     snapshot.served = reader.find_resource(LEGACY_SUBSCRIPTION.plural, LEGACY_SUBSCRIPTION.group).await?;
@@ -68,12 +68,12 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
     }
     if reader.is_served(&KNATIVE_SUBSCRIPTION) {
         let mut found = reader.list(&KNATIVE_SUBSCRIPTION, namespace).await?;
-        found.retain(|item| is_of_the_bus(&item.origin()));
+        found.retain(|item| is_of_the_bus(&as_decided_on(item)));
         snapshot.knative_subscriptions = found;
     }
     if reader.is_served(&CHANNEL) {
         let mut found = reader.list(&CHANNEL, namespace).await?;
-        found.retain(|item| is_of_the_bus(&item.origin()));
+        found.retain(|item| is_of_the_bus(&as_decided_on(item)));
         snapshot.channels = found;
     }
     if reader.is_served(&EVENT_ACTIVATION) {
@@ -110,14 +110,15 @@ fn is_held(activation: &Value) -> bool {
 }
 
 /// Whether an object belongs to the old bus's release: by Helm's own mark, which Helm 2 did not set, or by the labels that
-/// charts of its time had. Hooks are no part of a release: Helm leaves them behind.
+/// charts of its time had. Hooks are no part of a release: Helm leaves them behind. Neither is what is on its way out: a
+/// release that was just removed may still have some.
 ///
 /// Helm keeps releases in Secrets, but whoever may list Secrets may become any account of the namespace.
 fn is_of_release(args: &Args, kind: &Kind, object: &Value) -> bool {
     let metadata = |map: &str, key: &str| object.pointer(map)?.get(key)?.as_str();
     let note = |key: &str| metadata("/metadata/annotations", key);
     let label = |key: &str| metadata("/metadata/labels", key);
-    if note("helm.sh/hook").is_some() {
+    if note("helm.sh/hook").is_some() || is_going(object) {
         return false;
     }
     let release = note("meta.helm.sh/release-name")
@@ -179,6 +180,7 @@ mod tests {
         let another = json!({"meta.helm.sh/release-name": "core"});
         assert!(!is(&json!({"annotations": another, "labels": {"release": "event-bus"}})));
         assert!(!is(&json!({})));
+        assert!(!is(&json!({"labels": labels, "deletionTimestamp": "now"})), "it was just removed");
         // Helm leaves hooks behind when it removes a release.
         assert!(!is(&json!({"annotations": {"helm.sh/hook": "pre-upgrade"}, "labels": labels})));
     }
