@@ -14,7 +14,8 @@
 //! **It refuses** while objects exist that only these workloads can finish: those it is told, and those that are being
 //! deleted and hold such a finalizer. Where the workloads are down already, the latter are released too. It refuses a
 //! `ReplicaSet` that a Deployment owns, since the Deployment would scale it up again. **It fails** when a pod is still there
-//! at the deadline, and when an object that it would have refused for has appeared while the pods went.
+//! at the deadline, and when an object that it would have refused for has appeared while the pods went, or is being deleted
+//! since then: the replicas are set back, so that somebody finishes it.
 
 mod plan;
 mod snapshot;
@@ -90,11 +91,16 @@ fn workload(text: &str) -> Result<ObjectRef, String> {
     }
 }
 
+/// Groups of Kubernetes itself may be one word: `apps`, `batch`.
+fn is_group(text: &str) -> bool {
+    text.split('.').all(|word| !word.is_empty())
+}
+
 fn release(text: &str) -> Result<Release, String> {
     match text.split_once('=').and_then(|(resource, finalizer)| Some((resource.split_once('.')?, finalizer)))
     {
         Some(((plural, group), finalizer))
-            if !plural.is_empty() && group.contains('.') && !finalizer.is_empty() =>
+            if !plural.is_empty() && is_group(group) && !finalizer.is_empty() =>
         {
             Ok(Release {
                 plural: plural.to_owned(),
@@ -112,9 +118,7 @@ fn blocker(text: &str) -> Result<Blocker, String> {
         None => (text, None),
     };
     match resource.split_once('.') {
-        Some((plural, group))
-            if !plural.is_empty() && group.contains('.') && field.as_deref() != Some("") =>
-        {
+        Some((plural, group)) if !plural.is_empty() && is_group(group) && field.as_deref() != Some("") => {
             Ok(Blocker { plural: plural.to_owned(), group: group.to_owned(), field })
         }
         _ => Err(format!("'{text}' does not name a resource: write RESOURCE.GROUP or RESOURCE.GROUP:FIELD")),
@@ -201,7 +205,8 @@ mod tests {
             ("subscriptions", "eventing.kyma-project.io")
         );
         assert_eq!(found.field.as_deref(), Some("spec.source_id"));
-        for wrong in ["subscriptions", "subscriptions.local", "a.b.c:"] {
+        assert_eq!(blocker("jobs.batch").unwrap().group, "batch");
+        for wrong in ["subscriptions", "subscriptions.", "subscriptions..local", "a.b.c:"] {
             assert!(blocker(wrong).is_err(), "{wrong}");
         }
     }
@@ -211,7 +216,8 @@ mod tests {
         let found = release("things.example.org=finalizers.example.org/things").unwrap();
         assert_eq!((found.plural.as_str(), found.group.as_str()), ("things", "example.org"));
         assert_eq!(found.finalizer, "finalizers.example.org/things");
-        for wrong in ["things.example.org", "things.example.org=", "things=x", "=x"] {
+        assert_eq!(release("deployments.apps=a/b").unwrap().group, "apps");
+        for wrong in ["things.example.org", "things.example.org=", "things=x", "things.=x", "=x"] {
             assert!(release(wrong).is_err(), "{wrong}");
         }
     }

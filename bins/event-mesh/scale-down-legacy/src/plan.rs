@@ -3,14 +3,15 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use belay_runtime::{
-    Chain, Field, FieldPath, Finding, Kind, Move, ObjectRef, Plan, Progress, Removal, Scope, Undo, kinds,
+    Chain, Field, FieldPath, Finding, Kind, Move, ObjectRef, Plan, Progress, Removal, Scope, Undo, View,
+    kinds,
     object::{is_going, kept_by, text},
 };
 use serde_json::Value;
 
 use crate::{
     Args,
-    snapshot::{Blocking, Snapshot, Workload, counts},
+    snapshot::{Blocking, Releasing, Snapshot, Workload, counts},
 };
 
 /// Objects in the way that a refusal names; the rest is counted.
@@ -53,16 +54,19 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
         moves.push(wait_until_no_pod(workload));
         chains.push(Chain::new(object.clone(), moves));
     }
+    let left_running = left_running(snapshot);
     // Somebody may have made one meanwhile. Each chain that scaled looks: whichever way failures are taken back, all of
     // them are.
-    let looked = chains.iter().map(|chain| chain.subject.clone());
-    let looks: Vec<Chain> = match &snapshot.blocking[..] {
-        [] => Vec::new(),
-        blocking => {
-            looked.map(|object| Chain::new(object.clone(), vec![look_again(object, blocking)])).collect()
-        }
-    };
-    let (released, going) = match still_served(snapshot) {
+    let looks = chains.iter().filter_map(|chain| {
+        // What is being deleted is finished by a workload that is scaled up again. One that was down before would not be:
+        // the next round frees what it left.
+        let may_finish = left_running.is_empty() && chain.moves.iter().any(Move::writes);
+        let releasing = if may_finish { &snapshot.releasing[..] } else { &[] };
+        let look = look_again(&chain.subject, &snapshot.blocking, releasing)?;
+        Some(Chain::new(chain.subject.clone(), vec![look]))
+    });
+    let looks: Vec<Chain> = looks.collect();
+    let (released, going) = match still_served(snapshot, &left_running) {
         Some(finding) => {
             plan.findings.push(finding);
             (Vec::new(), Vec::new())
@@ -110,15 +114,18 @@ fn replicas_of(live: &Value) -> i64 {
     live.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1)
 }
 
-/// That no finalizer is released, if so: whoever was left out and runs may serve them.
-fn still_served(snapshot: &Snapshot) -> Option<Finding> {
+/// The workloads that were left out and run: they may serve finalizers.
+fn left_running(snapshot: &Snapshot) -> Vec<String> {
     let runs = |workload: &&Workload| {
         let scaled_up =
             workload.item.is_there() && workload.item.live().is_some_and(|live| replicas_of(&live) != 0);
         workload.is_excluded && (scaled_up || workload.pods > 0)
     };
-    let running: Vec<String> =
-        snapshot.workloads.iter().filter(runs).map(|workload| workload.item.object.to_string()).collect();
+    snapshot.workloads.iter().filter(runs).map(|workload| workload.item.object.to_string()).collect()
+}
+
+/// That no finalizer is released, if so.
+fn still_served(snapshot: &Snapshot, running: &[String]) -> Option<Finding> {
     if running.is_empty() || snapshot.held.is_empty() {
         return None;
     }
@@ -238,24 +245,36 @@ fn wait_until_no_pod(workload: &Workload) -> Move {
     })
 }
 
-/// Looks once more for what stands in the way, now that nobody serves it.
-fn look_again(workload: ObjectRef, blocking: &[Blocking]) -> Move {
-    let kinds: BTreeSet<Kind> = blocking.iter().map(|blocking| blocking.kind.clone()).collect();
+/// Looks once more for what stands in the way, now that nobody serves it. None if nothing may.
+fn look_again(workload: &ObjectRef, blocking: &[Blocking], releasing: &[Releasing]) -> Option<Move> {
+    let kinds = blocking.iter().map(|blocking| &blocking.kind).chain(releasing.iter().map(|one| &one.kind));
+    let kinds: BTreeSet<Kind> = kinds.cloned().collect();
+    if kinds.is_empty() {
+        return None;
+    }
     let scopes = kinds.into_iter().map(Scope::everywhere).collect();
-    let blocking = blocking.to_vec();
-    Move::wait_until(workload, "nothing in the way", scopes, LOOKS_WITHIN, move |view| {
-        let in_the_way = blocking.iter().find_map(|blocking| {
-            let all = view.list(&blocking.kind);
-            all.iter().find(|object| blocking.has(object)).map(|object| blocking.kind.object_of(object))
-        });
-        match in_the_way {
-            None => Progress::Done,
-            Some(object) => Progress::Failed(format!(
+    let (blocking, releasing) = (blocking.to_vec(), releasing.to_vec());
+    let look = move |view: &View<'_>| {
+        let first = |kind: &Kind, is_it: &dyn Fn(&Value) -> bool| {
+            view.list(kind).iter().find(|object| is_it(object)).map(|object| kind.object_of(object))
+        };
+        let in_the_way =
+            blocking.iter().find_map(|blocking| first(&blocking.kind, &|object| blocking.has(object)));
+        if let Some(object) = in_the_way {
+            return Progress::Failed(format!(
                 "{object} has appeared, and only these workloads serve its finalizer. Migrate or delete it, then run the \
                  step again"
+            ));
+        }
+        let going = releasing.iter().find_map(|one| first(&one.kind, &|object| one.holds_up(object)));
+        match going {
+            None => Progress::Done,
+            Some(object) => Progress::Failed(format!(
+                "{object} is being deleted, and only these workloads can finish that. Run the step again when it is gone"
             )),
         }
-    })
+    };
+    Some(Move::wait_until(workload.clone(), "nothing in the way", scopes, LOOKS_WITHIN, look))
 }
 
 fn is_settled(live: &Value) -> bool {
@@ -397,6 +416,23 @@ mod tests {
         let looks = &plan.phases[1];
         assert_eq!((looks.len(), looks[0].moves[0].verb()), (1, "wait"));
         assert_eq!(looks[0].subject, plan.phases[0][0].subject, "a failure takes its scaling back");
+    }
+
+    #[test]
+    fn what_is_being_deleted_by_then_is_looked_for_where_a_workload_can_be_scaled_up_again() {
+        let releasing = vec![Releasing {
+            kind: kinds::CONFIG_MAP,
+            finalizers: vec![FINALIZER.into()],
+            left_out: Vec::new(),
+        }];
+        let looks = |workloads: Vec<Workload>| {
+            let snapshot = Snapshot { workloads, releasing: releasing.clone(), ..Snapshot::default() };
+            decide(&args(), &snapshot).phases[1].len()
+        };
+        assert_eq!(looks(vec![deployment(1, 1)]), 1);
+        assert_eq!(looks(vec![deployment(0, 1)]), 0, "nobody would finish it");
+        let left_out = Workload { is_excluded: true, ..deployment(1, 1) };
+        assert_eq!(looks(vec![deployment(1, 1), left_out]), 0, "that one may finish it");
     }
 
     #[test]

@@ -21,6 +21,35 @@ pub struct Snapshot {
     pub blockers: Vec<ObjectRef>,
     /// Objects that hold a finalizer which only the workloads serve.
     pub held: Vec<Held>,
+    /// Kinds of such objects, as far as they are served.
+    pub releasing: Vec<Releasing>,
+}
+
+/// A kind whose objects may hold finalizers which only the workloads serve.
+#[derive(Clone, Debug)]
+pub struct Releasing {
+    /// Which.
+    pub kind: Kind,
+    /// Those finalizers.
+    pub finalizers: Vec<String>,
+    /// Objects that a person left out.
+    pub left_out: Vec<ObjectRef>,
+}
+
+impl Releasing {
+    /// The finalizers of an object that only the workloads serve.
+    fn on(&self, object: &Value) -> Vec<String> {
+        let on_it = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+        let names = on_it.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        names.filter(|name| self.finalizers.contains(name)).collect()
+    }
+
+    /// Whether an object of the kind is being deleted, and only the workloads can finish that.
+    pub(crate) fn holds_up(&self, object: &Value) -> bool {
+        is_going(object)
+            && !self.on(object).is_empty()
+            && !self.left_out.contains(&self.kind.object_of(object))
+    }
 }
 
 /// An object that holds finalizers which only the workloads serve.
@@ -79,7 +108,8 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
         let scalers = if reader.is_served(&SCALED_OBJECT) {
             reader
                 .scan(&SCALED_OBJECT, namespace, |scaler| {
-                    (!is_going(scaler) && targets(scaler, object)).then(|| SCALED_OBJECT.object_of(scaler))
+                    let scales = !is_going(scaler) && !is_paused(scaler) && targets(scaler, object);
+                    scales.then(|| SCALED_OBJECT.object_of(scaler))
                 })
                 .await?
         } else {
@@ -98,30 +128,32 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
         snapshot.blockers.extend(reader.scan(&blocking.kind, None, in_the_way).await?);
         snapshot.blocking.push(blocking);
     }
-    snapshot.held = held(args, reader).await?;
+    read_held(args, reader, &mut snapshot).await?;
     Ok(snapshot)
 }
 
-async fn held(args: &Args, reader: &Reader) -> Result<Vec<Held>, Failure> {
-    let mut by_resource: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+async fn read_held(args: &Args, reader: &Reader, snapshot: &mut Snapshot) -> Result<(), Failure> {
+    let mut by_resource: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for release in &args.release_finalizers {
-        by_resource.entry((&release.plural, &release.group)).or_default().push(&release.finalizer);
+        by_resource.entry((&release.plural, &release.group)).or_default().push(release.finalizer.clone());
     }
-    let mut all = Vec::new();
     for ((plural, group), finalizers) in by_resource {
         let Some(kind) = reader.find_resource(plural, group).await? else { continue };
-        for item in reader.list(&kind, None).await? {
-            let live = item.live().unwrap_or_default();
-            let on_it = live.pointer("/metadata/finalizers").and_then(Value::as_array);
-            let names = on_it.into_iter().flatten().filter_map(Value::as_str);
-            let released: Vec<String> =
-                names.filter(|name| finalizers.contains(name)).map(str::to_owned).collect();
-            if !released.is_empty() && !reader.is_excluded(&item.object) {
-                all.push(Held { item, released });
+        let mut releasing = Releasing { kind, finalizers, left_out: Vec::new() };
+        for item in reader.list(&releasing.kind, None).await? {
+            let released = item.live().map(|live| releasing.on(&live)).unwrap_or_default();
+            if released.is_empty() {
+                continue;
+            }
+            if reader.is_excluded(&item.object) {
+                releasing.left_out.push(item.object);
+            } else {
+                snapshot.held.push(Held { item, released });
             }
         }
+        snapshot.releasing.push(releasing);
     }
-    Ok(all)
+    Ok(())
 }
 
 /// A pod in a terminal phase runs nothing any more.
@@ -179,6 +211,15 @@ fn selector(workload: &Value) -> String {
     terms.join(",")
 }
 
+/// Whether a `ScaledObject` leaves its target at zero: the number of replicas to pause at goes before a plain pause.
+fn is_paused(scaler: &Value) -> bool {
+    let note = |key: &str| scaler.pointer("/metadata/annotations")?.get(key)?.as_str();
+    match note("autoscaling.keda.sh/paused-replicas") {
+        Some(replicas) => replicas == "0",
+        None => note("autoscaling.keda.sh/paused") == Some("true"),
+    }
+}
+
 fn targets(scaler: &Value, workload: &ObjectRef) -> bool {
     text(scaler, "/spec/scaleTargetRef/name") == Some(&workload.name)
         && text(scaler, "/spec/scaleTargetRef/kind").unwrap_or("Deployment") == workload.kind.kind
@@ -215,6 +256,37 @@ mod tests {
         assert!(is_made_for(&pod("StatefulSet", "bus"), &kinds::STATEFUL_SET.object("ns", "bus")));
         assert!(is_made_for(&pod("ReplicaSet", "bus"), &kinds::REPLICA_SET.object("ns", "bus")));
         assert!(!is_made_for(&json!({"metadata": {}}), &deployment));
+    }
+
+    #[test]
+    fn a_scaled_object_is_paused_if_it_leaves_its_target_at_zero() {
+        let scaler = |notes: &[(&str, &str)]| {
+            let note = |(key, value): &(&str, &str)| (format!("autoscaling.keda.sh/{key}"), json!(value));
+            json!({"metadata": {"annotations": notes.iter().map(note).collect::<serde_json::Map<_, _>>()}})
+        };
+        assert!(is_paused(&scaler(&[("paused-replicas", "0")])));
+        assert!(is_paused(&scaler(&[("paused", "true")])));
+        assert!(!is_paused(&scaler(&[("paused", "false")])));
+        assert!(!is_paused(&scaler(&[("paused-replicas", "2"), ("paused", "true")])));
+        assert!(!is_paused(&json!({"metadata": {}})));
+    }
+
+    #[test]
+    fn an_object_that_is_being_deleted_and_holds_the_finalizer_must_be_finished_unless_it_was_left_out() {
+        let left_out = vec![kinds::CONFIG_MAP.object("ns", "excluded")];
+        let releasing = Releasing { kind: kinds::CONFIG_MAP, finalizers: vec!["ours".into()], left_out };
+        let object = |name: &str, finalizer: &str, going: bool| {
+            let mut object =
+                json!({"metadata": {"name": name, "namespace": "ns", "finalizers": ["other", finalizer]}});
+            if going {
+                object["metadata"]["deletionTimestamp"] = "now".into();
+            }
+            object
+        };
+        assert!(releasing.holds_up(&object("a", "ours", true)));
+        assert!(!releasing.holds_up(&object("a", "ours", false)));
+        assert!(!releasing.holds_up(&object("a", "theirs", true)));
+        assert!(!releasing.holds_up(&object("excluded", "ours", true)));
     }
 
     #[test]

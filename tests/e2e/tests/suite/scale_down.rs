@@ -344,6 +344,31 @@ async fn what_appears_while_the_pods_go_puts_the_replicas_back() {
     assert_eq!(replicas(&world, &DEPLOYMENT, "publisher").await, 2);
 }
 
+/// Its controller is on its way out and would never finish it.
+#[tokio::test]
+async fn what_is_being_deleted_since_the_pods_go_puts_the_replicas_back_and_is_finished() {
+    let (world, step, activation) = bus().await;
+    let held = format!("EventActivation:{ONE}/*");
+    world.standins.change(|behaviour| behaviour.hold_finalizer.push(held));
+    let scales =
+        |call: &Call| is_move(call) && call.name.as_deref() == Some("event-bus-event-publish-service");
+    let late = Fault::Delay { at: Some(At::first(scales)), by: Duration::from_secs(4) };
+    let run = world.start(&step, vec![late]).await;
+    run.until_it_says(&format!("scaled Deployment/{SYSTEM}/{SUBSCRIPTION_CONTROLLER}")).await;
+    world.api.delete(&resource(&EVENT_ACTIVATION), Some(ONE), &activation).await.unwrap();
+    run.wait()
+        .await
+        .unwrap()
+        .exits(4)
+        .says(&format!("EventActivation/{ONE}/{activation} is being deleted, and only these workloads can"))
+        .says("Everything is as it was before");
+    world.standins.change(|behaviour| behaviour.hold_finalizer.clear());
+    let look = json!({"metadata": {"labels": {"look": "again"}}});
+    world.change(&EVENT_ACTIVATION, ONE, &activation, &look).await;
+    cluster::wait_gone(&world.api.client(), &EVENT_ACTIVATION, ONE, &activation, SOON).await.unwrap();
+    world.run(&step).await.exits(0).says("2 scaled");
+}
+
 #[tokio::test]
 async fn a_workload_that_was_left_out_runs_on_and_keeps_its_finalizers() {
     let (world, step, activation) = bus().await;
