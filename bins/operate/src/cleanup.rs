@@ -16,7 +16,10 @@ use belay_runtime::{
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::{PATIENCE, Shared, WATCHED, ending, family_named, restore::release};
+use crate::{
+    PATIENCE, Shared, WATCHED, ending, family_named,
+    restore::{refuse_second_home, release},
+};
 
 /// What a release's hooks consist of, and whether it may be outside the release's namespace, as roles may. What runs
 /// goes first: nothing shall lose its rights while it is at work.
@@ -33,7 +36,7 @@ const HOOKS: [(Kind, bool); 7] = [
 #[derive(clap::Args)]
 pub(crate) struct CleanupArgs {
     #[command(flatten)]
-    shared: Shared,
+    pub(crate) shared: Shared,
     /// Namespace of the Helm release.
     #[arg(long, env = "BELAY_NAMESPACE", value_name = "NAMESPACE")]
     namespace: String,
@@ -48,7 +51,8 @@ pub(crate) struct CleanupArgs {
 pub(crate) async fn cleanup(args: &CleanupArgs, metas: &[Meta]) -> anyhow::Result<Ending> {
     let meta = family_named(metas, &args.family)?;
     let cluster = args.shared.cluster(PATIENCE).await?;
-    let home = args.shared.home.clone().unwrap_or_else(|| args.namespace.clone());
+    let home = args.shared.home_for_sure(&cluster, meta).await?;
+    refuse_second_home(&cluster, meta, &home).await?;
     let lock = match take(&cluster, meta, &home).await {
         Ok(lock) => lock,
         Err(NotLocked::Held { holder, lease }) => {

@@ -64,6 +64,19 @@ enum Operation {
     Cleanup(cleanup::CleanupArgs),
 }
 
+impl Operation {
+    fn shared(&self) -> &Shared {
+        match self {
+            Self::Status(args) => &args.shared,
+            Self::Report(args) => &args.shared,
+            Self::Restore(args) => &args.shared,
+            Self::Accept(args) => &args.shared,
+            Self::Unlock(args) => &args.shared,
+            Self::Cleanup(args) => &args.shared,
+        }
+    }
+}
+
 /// Flags of every operation.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Shared {
@@ -72,6 +85,9 @@ pub(crate) struct Shared {
     /// Namespace that keeps the family's lock, journals and reports [default: where its Lease or its reports are]
     #[arg(long, env = "BELAY_HOME", value_name = "NAMESPACE")]
     home: Option<String>,
+    /// How log lines look.
+    #[arg(long, env = "BELAY_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORMAT")]
+    log_format: LogFormat,
 }
 
 /// Where a family lives.
@@ -127,16 +143,32 @@ impl Shared {
 
     /// The one home of a step's family.
     async fn home_of(&self, cluster: &Cluster, meta: &Meta) -> anyhow::Result<String> {
-        let homes =
-            self.homes(cluster, meta).await.context("the home of the family could not be looked for")?;
-        if let Some(failure) = &homes.unsure {
-            let home = meta.default_home;
+        let (home, unsure) = self.one_home(cluster, meta).await?;
+        if let Some(failure) = unsure {
             log::warn!(
                 "taking {home} for the family's home, since looking for it is forbidden ({failure}); --home names another"
             );
         }
+        Ok(home)
+    }
+
+    /// The one home of a step's family, for whoever takes away what a run there would need: a guess is not enough.
+    async fn home_for_sure(&self, cluster: &Cluster, meta: &Meta) -> anyhow::Result<String> {
+        match self.one_home(cluster, meta).await? {
+            (home, None) => Ok(home),
+            (_, Some(failure)) => anyhow::bail!(
+                "the home of the family {} is not known, since looking for it is forbidden ({failure}): name it with --home",
+                meta.family
+            ),
+        }
+    }
+
+    /// The one home of a step's family, and why it might live elsewhere.
+    async fn one_home(&self, cluster: &Cluster, meta: &Meta) -> anyhow::Result<(String, Option<Failure>)> {
+        let homes =
+            self.homes(cluster, meta).await.context("the home of the family could not be looked for")?;
         match homes.names.as_slice() {
-            [home] => Ok(home.clone()),
+            [home] => Ok((home.clone(), homes.unsure)),
             several => anyhow::bail!(
                 "the family {} has several homes ({}): name one with --home",
                 meta.family,
@@ -166,7 +198,8 @@ pub fn main(words: Vec<OsString>, steps: &[Registered]) -> ExitCode {
         );
         return ExitCode::from(Ended::Usage.exit_code());
     };
-    program::finish("belay", LogFormat::Text, async move {
+    let log_format = operation.shared().log_format;
+    program::finish("belay", log_format, async move {
         let ended = match operation {
             Operation::Status(args) => status::status(&args, &metas).await,
             Operation::Report(args) => status::report(&args, &metas).await,

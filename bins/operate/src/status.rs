@@ -14,7 +14,7 @@ use belay_runtime::{
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use crate::{Shared, ending, family_named, print, step_named};
+use crate::{Shared, ending, family_named, print, restore::BY_HAND, step_named};
 
 /// A holder that said so within this time is taken to be at work, where nothing else is known of it.
 const SAID_SO_LATELY: i64 = 20;
@@ -22,7 +22,7 @@ const SAID_SO_LATELY: i64 = 20;
 #[derive(clap::Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
-    shared: Shared,
+    pub(crate) shared: Shared,
     /// Only steps of this Helm release.
     #[arg(long, env = "BELAY_RELEASE", value_name = "NAME")]
     release: Option<String>,
@@ -45,7 +45,7 @@ enum Format {
 #[derive(clap::Args)]
 pub(crate) struct ReportArgs {
     #[command(flatten)]
-    shared: Shared,
+    pub(crate) shared: Shared,
     /// The step.
     step: String,
 }
@@ -84,6 +84,8 @@ struct Row {
     journals: Vec<Journal>,
     /// Who holds the family's lock, where it is for this step.
     at_work: Option<AtWork>,
+    /// What somebody is at work on who holds it for something else: until that has ended nothing else can be done.
+    busy_with: Option<String>,
     /// Whether that could not be read.
     lock_unknown: bool,
     /// What could not be read, and why.
@@ -124,6 +126,7 @@ impl Row {
             None => reported.unwrap_or(State::Unknown),
             Some(journal) => match journal.status {
                 Status::Done => State::Ended(Ended::Done),
+                Status::Undone if journal.remark == BY_HAND => State::Ended(Ended::TakenBack),
                 Status::Undone => State::Ended(Ended::Restored),
                 Status::Accepted => State::Ended(Ended::Accepted),
                 Status::Open | Status::Undoing if journal.handed_on => State::Ended(Ended::Terminated),
@@ -146,8 +149,17 @@ impl Row {
         }
     }
 
-    /// The command that a person wants next, if any.
+    /// What a person wants to do next, if anything.
     fn next(&self) -> String {
+        let command = self.next_command();
+        match &self.busy_with {
+            Some(other) if command != "-" => format!("wait until {other} has ended, then look again"),
+            _ => command,
+        }
+    }
+
+    /// The command that a person wants next, if nobody else is at work.
+    fn next_command(&self) -> String {
         let (step, home) = (&self.step, &self.home);
         let restore = format!("belay restore --step {step} --home {home}");
         let accept = format!("belay accept --step {step} --home {home}");
@@ -222,7 +234,9 @@ impl Row {
         words
     }
 
-    fn as_json(&self) -> Value {
+    fn as_json(&self, notes: &[Note]) -> Value {
+        let notes: Vec<&str> =
+            notes.iter().filter(|note| note.is_about(self)).map(|note| note.text.as_str()).collect();
         json!({
             "family": self.family, "step": self.step, "home": self.home,
             "state": self.state().word(),
@@ -232,6 +246,7 @@ impl Row {
             "history": self.stored.as_ref().map(|stored| &stored.history),
             "journals": self.journals,
             "problems": self.problems,
+            "notes": notes,
             "next": self.next(),
         })
     }
@@ -243,6 +258,12 @@ fn is_at_work(at_work: &AtWork) -> bool {
         Life::Dead => false,
         Life::Unknown => seconds_since(&at_work.renewed).is_some_and(|seconds| seconds < SAID_SO_LATELY),
     }
+}
+
+/// What somebody is at work on, if anybody is.
+fn busy_with(at_work: &AtWork) -> Option<String> {
+    let doing = at_work.doing.clone();
+    is_at_work(at_work).then(|| doing.unwrap_or_else(|| "the run that holds the lock".to_owned()))
 }
 
 fn told(at_work: &AtWork) -> String {
@@ -273,17 +294,33 @@ fn lock_as_json(at_work: &AtWork) -> Value {
     })
 }
 
+/// What there is to say about a family as a whole, in one of its homes.
+struct Note {
+    family: String,
+    home: String,
+    text: String,
+}
+
+impl Note {
+    fn is_about(&self, row: &Row) -> bool {
+        self.family == row.family && self.home == row.home
+    }
+}
+
 /// All that was found.
 #[derive(Default)]
 struct Found {
     rows: Vec<Row>,
-    /// About families as a whole.
-    notes: Vec<String>,
+    notes: Vec<Note>,
     /// Calls that failed. What they were for is not known, which is not the same as nothing.
     failures: Vec<Failure>,
 }
 
 impl Found {
+    fn note(&mut self, family: &str, home: &str, text: String) {
+        self.notes.push(Note { family: family.to_owned(), home: home.to_owned(), text });
+    }
+
     /// Keeps a failure, unless it is one after which nothing more may be asked.
     fn keep(&mut self, failure: Failure) -> Result<String, Failure> {
         if let Failure::Halted(_) = failure {
@@ -318,12 +355,16 @@ pub(crate) async fn status(args: &StatusArgs, metas: &[Meta]) -> anyhow::Result<
     }
     match args.output {
         Format::Json => {
-            let rows: Vec<Value> = rows.iter().map(Row::as_json).collect();
+            for note in notes.iter().filter(|note| !rows.iter().any(|row| note.is_about(row))) {
+                // There is no row to hold it.
+                log::warn!("{}", note.text);
+            }
+            let rows: Vec<Value> = rows.iter().map(|row| row.as_json(&notes)).collect();
             print(&format!("{}\n", serde_json::to_string_pretty(&rows)?));
         }
         Format::Table => print(&table(&rows, &notes)),
     }
-    Ok(sentence(&rows))
+    Ok(sentence(&rows, args.release.as_deref()))
 }
 
 /// Looks at one family.
@@ -346,9 +387,11 @@ async fn look(
                 if let Failure::Halted(_) = failure {
                     return Err(failure);
                 }
-                found.notes.push(format!(
-                    "{family}: who holds the lock in namespace {home} is not known: {failure}"
-                ));
+                found.note(
+                    family,
+                    home,
+                    format!("{family}: who holds the lock in namespace {home} is not known: {failure}"),
+                );
                 lock_unknown = true;
                 None
             }
@@ -357,6 +400,7 @@ async fn look(
         for meta in steps {
             let mut row = read(cluster, family, home, meta.name, found).await?;
             row.at_work = at_work.clone().filter(|at_work| is_about(at_work, meta.name));
+            row.busy_with = at_work.as_ref().filter(|_| row.at_work.is_none()).and_then(busy_with);
             row.lock_unknown = lock_unknown;
             claimed |= row.at_work.is_some();
             let is_empty = row.stored.is_none() && row.journals.is_empty();
@@ -367,11 +411,9 @@ async fn look(
                 found.rows.push(row);
             }
         }
-        found.notes.extend(
-            at_work
-                .filter(|_| !claimed)
-                .map(|at_work| format!("{family} in namespace {home}: {}", told(&at_work))),
-        );
+        if let Some(at_work) = at_work.filter(|_| !claimed) {
+            found.note(family, home, format!("{family} in namespace {home}: {}", told(&at_work)));
+        }
     }
     if let (Some(failure), true) = (homes.unsure, found.rows.len() == begin) {
         // Nothing at the default home, and nobody could look elsewhere.
@@ -420,7 +462,7 @@ async fn read(
 }
 
 /// The last line.
-fn sentence(rows: &[Row]) -> Ending {
+fn sentence(rows: &[Row], release: Option<&str>) -> Ending {
     let open = rows.iter().filter(|row| row.open().is_some() && !row.is_running()).count();
     let running: Vec<&str> =
         rows.iter().filter(|row| row.is_running()).map(|row| row.step.as_str()).collect();
@@ -430,7 +472,10 @@ fn sentence(rows: &[Row]) -> Ending {
         parts.push(format!("at work: {}", running.join(", ")));
     }
     match (rows.len(), open) {
-        (0, _) => parts.push("no step has run here yet".to_owned()),
+        (0, _) => parts.push(match release {
+            None => "no step has run here yet".to_owned(),
+            Some(release) => format!("no step of release {release} has run here"),
+        }),
         (_, 0) => parts.push("no open journals".to_owned()),
         (_, 1) => parts.push("1 open journal: the last column says what to do".to_owned()),
         (_, open) => parts.push(format!("{open} open journals: the last column says what to do")),
@@ -441,7 +486,7 @@ fn sentence(rows: &[Row]) -> Ending {
     ending(if unread > 0 { Ended::Refused } else { Ended::Done }, parts.join("; "))
 }
 
-fn table(rows: &[Row], notes: &[String]) -> String {
+fn table(rows: &[Row], notes: &[Note]) -> String {
     let mut table: Vec<[String; 7]> =
         vec![["STEP", "HOME", "RESULT", "AGE", "OBJECTS", "JOURNAL", "NEXT"].map(str::to_owned)];
     for row in rows {
@@ -464,7 +509,7 @@ fn table(rows: &[Row], notes: &[String]) -> String {
             row.iter().take(6).zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         lines.push(format!("{}  {}", cells.join("  "), row[6]).trim_end().to_owned());
     }
-    let words = rows.iter().flat_map(Row::words).chain(notes.iter().cloned());
+    let words = rows.iter().flat_map(Row::words).chain(notes.iter().map(|note| note.text.clone()));
     lines.extend(words.map(|words| format!("\n{words}")));
     lines.join("\n") + "\n"
 }
@@ -493,7 +538,8 @@ pub(crate) async fn report(args: &ReportArgs, metas: &[Meta]) -> anyhow::Result<
         format!("{} has left no report in namespace {home}: it never ended there", meta.name)
     })?;
     let stored = report::parse(&found).context("the report is not readable")?;
-    let mut lines = vec![stored.report.summary().trim_end().to_owned()];
+    let whole = report::whole(&found).context("the report is not readable")?;
+    let mut lines = vec![whole.summary().trim_end().to_owned()];
     let outcomes = report::outcomes(&found);
     if !outcomes.is_empty() {
         lines.push("\nWhat the last run that touched anything did:".to_owned());
@@ -636,6 +682,14 @@ mod tests {
                 "-".to_owned(),
             ),
             (
+                row(
+                    Some(reported(Ended::Done, EARLIER)),
+                    vec![Journal { remark: BY_HAND.into(), ..journal(Status::Undone) }],
+                ),
+                "restored by hand",
+                "-".to_owned(),
+            ),
+            (
                 row(Some(reported(Ended::Done, EARLIER)), vec![journal(Status::Accepted)]),
                 "accepted",
                 "-".to_owned(),
@@ -683,6 +737,38 @@ mod tests {
     }
 
     #[test]
+    fn while_another_step_is_at_work_a_person_is_told_to_wait_for_it() {
+        let mut at_work = held(Life::Alive, EARLIER);
+        at_work.doing = Some("restore t".into());
+        let busy = |at_work: &AtWork, row: Row| Row { busy_with: busy_with(at_work), ..row }.next();
+        let died = || row(None, vec![journal(Status::Open)]);
+        let done = || row(Some(reported(Ended::Done, LATER)), vec![journal(Status::Done)]);
+        assert_eq!(busy(&at_work, died()), "wait until restore t has ended, then look again");
+        assert_eq!(busy(&at_work, done()), "-");
+        at_work.doing = None;
+        assert_eq!(
+            busy(&at_work, died()),
+            "wait until the run that holds the lock has ended, then look again"
+        );
+        at_work.life = Life::Dead;
+        assert!(busy(&at_work, died()).starts_with("run s again, or "));
+    }
+
+    #[test]
+    fn what_is_said_of_a_family_stands_in_each_of_its_rows() {
+        let row = |family: &str| Row { family: family.into(), ..row(None, Vec::new()) };
+        let notes = [Note { family: "f".into(), home: "h".into(), text: "somebody is at work".into() }];
+        assert_eq!(row("f").as_json(&notes)["notes"], json!(["somebody is at work"]));
+        assert_eq!(row("g").as_json(&notes)["notes"], json!([]));
+    }
+
+    #[test]
+    fn a_release_of_which_no_step_has_run_is_named() {
+        assert_eq!(sentence(&[], Some("mesh")).verdict, "no step of release mesh has run here");
+        assert_eq!(sentence(&[], None).verdict, "no step has run here yet");
+    }
+
+    #[test]
     fn a_step_that_was_run_by_hand_is_of_every_release() {
         let of = |release: &str| {
             let mut stored = reported(Ended::Done, LATER);
@@ -712,6 +798,6 @@ mod tests {
         assert_eq!((row.state(), row.journal().as_str()), (State::Unknown, "NOT READABLE"));
         assert_eq!(row.next(), "see below");
         assert_eq!(row.words(), ["s: the journal of s has format 9"]);
-        assert_eq!(sentence(&[row]).result, Ended::Refused);
+        assert_eq!(sentence(&[row], None).result, Ended::Refused);
     }
 }

@@ -1,12 +1,14 @@
 //! What a person does with runs: status, report, restore, accept, unlock.
 
+use std::time::Duration;
+
 use e2e::{
     Told, World,
     rights::Account,
-    told::is_move,
-    world::{SOON, SYSTEM, leases, prompt},
+    told::{Telling, is_move},
+    world::{SOON, SYSTEM, leases, prompt, resource},
 };
-use harness::{At, Fault, Resource};
+use harness::{At, Call, Class, Exit, Fault, Resource, Scope, StepCommand};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use standins::{
@@ -46,9 +48,134 @@ async fn finished_steps_are_undone_in_the_reverse_of_their_order() {
         .says("create HTTPSource/e2e-integration/commerce is taken back");
     world.run(&first).await.exits(0);
     assert!(world.names(&HTTP_SOURCE).await.is_empty());
-    world.run(&first).await.exits(3).says("has nothing to restore");
+    world.run(&first).await.exits(0).says("is restored already").changes_nothing();
     // And forward again.
     world.run(&world.sources(&[])).await.exits(0).says("1 created");
+}
+
+/// A Job whose pod was killed after it had closed the journal tries again, and a person may press a key twice.
+#[tokio::test]
+async fn a_restore_takes_back_one_run_and_goes_further_back_only_when_told() {
+    let world = World::mesh(Behaviour::default()).await;
+    for application in ["commerce", "logistics"] {
+        world.applications(&[application]).await;
+        world.run(&world.sources(&[])).await.exits(0).says("1 created");
+    }
+    let runs: Vec<String> = world.journals(SOURCES).await.iter().map(|one| text(&one["run"])).collect();
+    let restore = world.operate("restore", &["--step", SOURCES]);
+    let older = restore.clone().args(["--run", &runs[1]]);
+    world.run(&older).await.exits(3).says("must be taken back before run").changes_nothing();
+    let killed = vec![Fault::KillAfter(At::first(|call| head_of(call).contains("\"undone\"")))];
+    let killed = world.run_with(&restore, killed).await;
+    assert_eq!(killed.exit, Exit::Signal(9));
+    killed.says(&format!("taking back run {} (begun ", runs[0]));
+    for _ in 0..2 {
+        let again = world.run(&restore).await;
+        again
+            .exits(0)
+            .changes_nothing()
+            .says(&format!("run {} (begun ", runs[0]))
+            .says("is restored already");
+        again.says(&format!(
+            "to take that back: belay restore --step {SOURCES} --home e2e-home --run {}",
+            runs[1]
+        ));
+        assert_eq!(world.names(&HTTP_SOURCE).await, ["commerce"]);
+        assert_eq!(world.holder(Family::EventMesh).await, "");
+        assert_eq!(world.report(SOURCES).await["result"], "taken-back");
+    }
+    let shown = world.run(&older.clone().args(["--dry-run"])).await;
+    shown.exits(0).writes_nothing().says(&format!("run {} (begun ", runs[1])).says("1 moves would be undone");
+    world.run(&older).await.exits(0).says("1 change was taken back");
+    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+    world.run(&older).await.exits(0).says("is restored already").changes_nothing();
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// The head that a call writes, as text; empty if it writes none.
+fn head_of(call: &Call) -> String {
+    let head = call.json().filter(|_| call.is_write()).map(|body| body["data"]["head"].clone());
+    let bytes = head.and_then(|head| serde_json::from_value::<ByteString>(head).ok());
+    bytes.map(|bytes| String::from_utf8(bytes.0).unwrap_or_default()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn what_a_person_accepted_is_not_passed_over_by_a_restore() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    world.run(&world.sources(&[])).await.exits(0);
+    world.applications(&["logistics"]).await;
+    world.run_with(&world.sources(&[]), vec![Fault::KillAfter(At::first(is_move))]).await;
+    world.run(&world.operate("accept", &["--step", SOURCES])).await.exits(0);
+    let restore = world.operate("restore", &["--step", SOURCES]);
+    let run = text(&world.journals(SOURCES).await[1]["run"]);
+    world.run(&restore).await.exits(3).says("accepted").says(&format!("--run {run}")).changes_nothing();
+    world.run(&restore.clone().args(["--run", &run])).await.exits(0).says("1 change was taken back");
+    assert_eq!(world.names(&HTTP_SOURCE).await, ["logistics"]);
+}
+
+#[tokio::test]
+async fn a_dry_run_of_a_restore_tells_what_is_as_before_already() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce", "logistics"]).await;
+    world.run(&world.sources(&[])).await.exits(0);
+    world.api.delete(&resource(&HTTP_SOURCE), Some(world.place), "commerce").await.unwrap();
+    world.until_gone(&HTTP_SOURCE, "commerce").await;
+    let run = world.run(&world.operate("restore", &["--step", SOURCES, "--dry-run"])).await;
+    run.exits(0).writes_nothing().says("create HTTPSource/e2e-integration/commerce is already as before");
+    run.says("create HTTPSource/e2e-integration/logistics is taken back");
+    run.says("1 moves would be undone, 1 would stay as they are");
+}
+
+#[tokio::test]
+async fn a_restore_that_cannot_close_its_journal_is_no_refusal_and_is_finished_by_the_next() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    world.run(&world.sources(&[])).await.exits(0);
+    let restore = world.operate("restore", &["--step", SOURCES]);
+    let closes = At::first(|call| head_of(call).contains("\"undone\""));
+    let fault = Fault::FailForGood { at: closes, status: 422, scope: Scope::Target, until: None };
+    let run = world.run_with(&restore, vec![fault]).await;
+    run.exits(1).says("everything is put back (1 change was taken back), but the journal of run");
+    assert_eq!(world.report(SOURCES).await["result"], "stopped");
+    assert_eq!(world.journal_status(SOURCES).await, "undoing");
+    world.run(&world.operate("status", &[])).await.exits(0).says("either finishes the undo");
+    world.run(&restore).await.exits(0);
+    assert_eq!(world.journal_status(SOURCES).await, "undone");
+}
+
+/// The done record lives in the report's ConfigMap, so the report cannot be written either.
+#[tokio::test]
+async fn a_restore_that_cannot_change_the_done_record_keeps_its_journal_open() {
+    let world = World::fixture(prompt()).await;
+    let noted = env!("CARGO_BIN_EXE_noted-step");
+    world.run(&world.other_step(noted, &[])).await.exits(0);
+    let restore = StepCommand { program: noted.into(), ..world.operate("restore", &["--step", "noted"]) };
+    let record = At::first(|call| call.class == Class::Report && call.is_write());
+    let fault = Fault::FailForGood { at: record, status: 422, scope: Scope::Target, until: None };
+    let run = world.run_with(&restore, vec![fault]).await;
+    run.exits(1).says("everything is put back (3 changes were taken back)").says("Restore again");
+    assert_eq!(world.journal_status("noted").await, "undoing");
+    world.run(&restore).await.exits(0);
+    assert_eq!(world.run(&world.other_step(noted, &[])).await.exits(0).moves().len(), 3);
+}
+
+/// Its stand-in never lets the source go.
+#[tokio::test]
+async fn a_restore_whose_time_is_up_still_writes_its_report() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    world.run(&world.sources(&[])).await.exits(0);
+    let stay = json!({"metadata": {"finalizers": ["e2e.belay.dev/stay"]}});
+    world.patch(&HTTP_SOURCE, "commerce", &stay).await;
+    let run = world.run(&world.operate("restore", &["--step", SOURCES, "--deadline", "3"])).await;
+    run.exits(5).says("NOT everything could be put back");
+    assert_eq!(world.report(SOURCES).await["result"], "not-restored");
+    world.patch(&HTTP_SOURCE, "commerce", &json!({"metadata": {"finalizers": null}})).await;
+    world.run(&world.operate("restore", &["--step", SOURCES])).await.exits(0);
 }
 
 #[tokio::test]
@@ -87,6 +214,39 @@ async fn status_tells_of_every_step_what_happened_and_what_to_do_next() {
     assert_eq!((&row(DOWN)["home"], &row(DOWN)["next"]), (&world.home.into(), &"-".into()));
     let rows = world.run(&status.clone().args(["-o", "json", "--release", "mesh"])).await.json();
     assert!(rows.as_array().unwrap().iter().any(|row| row["step"] == DOWN));
+    world.run(&world.sources(&["--release", "mesh"])).await.exits(0);
+    let none = world.run(&status.clone().args(["--release", "no-such"])).await;
+    none.exits(0).says("no step of release no-such has run here").never_says(SOURCES);
+}
+
+#[tokio::test]
+async fn while_another_step_is_at_work_nobody_is_told_to_run_or_restore() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce", "logistics"]).await;
+    world.workload(&DEPLOYMENT, "publisher", 1).await;
+    world.run(&world.scale_down(&["Deployment/publisher"], &[])).await.exits(0);
+    world.run_with(&world.sources(&[]), vec![Fault::KillAfter(At::first(is_move))]).await;
+    let slow = Fault::Delay { at: Some(At::first(is_move)), by: Duration::from_secs(10) };
+    let alive = world.start(&world.operate("restore", &["--step", DOWN]), vec![slow]).await;
+    alive.until_it_says("taking back run").await;
+    let rows = world.run(&world.operate("status", &["-o", "json"])).await.exits(0).json();
+    let next = |step: &str| {
+        let row = rows.as_array().unwrap().iter().find(|row| row["step"] == step).unwrap();
+        text(&row["next"])
+    };
+    assert_eq!(next(SOURCES), "wait until restore scale-down-legacy has ended, then look again");
+    assert_eq!(next(DOWN), "wait until it has ended");
+    alive.wait().await.unwrap().exits(0);
+}
+
+/// The chart sets it for every Job.
+#[tokio::test]
+async fn an_operation_logs_as_it_is_told_to() {
+    let world = World::mesh(Behaviour::default()).await;
+    let unlock = world.operate("unlock", &["--family", "event-mesh"]).env("BELAY_LOG_FORMAT", "json");
+    let run = world.run(&unlock).await;
+    let last: Value = serde_json::from_str(run.exits(0).stderr.lines().last().unwrap()).unwrap();
+    assert_eq!(last["message"], "belay: nobody held the lock");
 }
 
 #[tokio::test]
@@ -104,8 +264,8 @@ async fn status_tells_who_is_at_work_on_what_and_since_when() {
     assert_eq!(row["lock"]["holder"].as_str().unwrap(), world.holder(Family::EventMesh).await);
     let keys: Vec<&String> = row.as_object().unwrap().keys().collect();
     let stable = [
-        "family", "history", "home", "journals", "lock", "next", "problems", "report", "since", "state",
-        "step",
+        "family", "history", "home", "journals", "lock", "next", "notes", "problems", "report", "since",
+        "state", "step",
     ];
     assert_eq!(keys, stable);
 
@@ -185,7 +345,7 @@ async fn an_operation_in_a_namespace_where_the_family_does_not_live_leaves_nothi
             "0 objects of release any removed",
         ),
     ];
-    for (operation, ..) in &operations[..3] {
+    for (operation, ..) in &operations {
         let run = world.run(operation).await;
         run.exits(3).says("already has its home in namespace e2e-home").writes_nothing();
     }
@@ -364,6 +524,51 @@ async fn cleanup_removes_what_hooks_left_but_not_what_an_open_journal_needs() {
     assert!(world.own("leases", "belay-event-mesh").await.is_none());
     assert!(world.own("secrets", head).await.is_some(), "journals stay");
     world.run(&world.operate("restore", &["--step", SOURCES])).await.exits(0);
+}
+
+/// Its lock and its journals are not where the release is.
+#[tokio::test]
+async fn cleanup_finds_a_home_that_is_not_the_namespace_of_the_release() {
+    let world = World::mesh(Behaviour { paused: true, ..Behaviour::default() }).await;
+    world.applications(&["commerce"]).await;
+    let accounts = Resource::core("serviceaccounts");
+    let labels = json!({
+        "belay.dev/family": "event-mesh", "belay.dev/step": SOURCES, "belay.dev/release": "mesh",
+        "belay.dev/namespace": SYSTEM,
+    });
+    let account = json!({"metadata": {"name": "hook-sources", "namespace": SYSTEM, "labels": labels}});
+    world.api.ensure(&accounts, &account).await.unwrap();
+    let is_there = async || world.api.get(&accounts, Some(SYSTEM), "hook-sources").await.unwrap().is_some();
+    let mut cleanup = world.operate("cleanup", &["--release", "mesh", "--family", "event-mesh"]);
+    cleanup.env.insert("BELAY_NAMESPACE".to_owned(), SYSTEM.to_owned());
+    cleanup.env.remove("BELAY_HOME");
+
+    let alive = world.start(&world.sources(&[]), vec![]).await;
+    alive.proxy.when(is_move, SOON).await.unwrap();
+    world.run(&cleanup).await.exits(75).says("holds the lock").writes_nothing();
+    alive.signal(rustix::process::Signal::KILL).unwrap();
+    alive.wait().await.unwrap();
+    world.run(&cleanup).await.exits(0).says("kept, because their journals are open: create-missing-sources");
+    assert!(is_there().await);
+
+    world.standins.change(|behaviour| behaviour.paused = false);
+    world.run(&world.sources(&[])).await.exits(0);
+    world.run(&cleanup).await.exits(0).says("2 objects of release mesh removed");
+    assert!(!is_there().await && world.own("leases", "belay-event-mesh").await.is_none());
+    // Without a Lease the reports tell.
+    world.api.ensure(&accounts, &account).await.unwrap();
+    world.run(&cleanup).await.exits(0).says("1 objects of release mesh removed");
+}
+
+#[tokio::test]
+async fn a_report_tells_all_its_findings_however_many() {
+    let world = World::mesh(Behaviour::default()).await;
+    let missing: Vec<String> = (0..250).map(|number| format!("Deployment/missing-{number}")).collect();
+    let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
+    world.run(&world.scale_down(&missing, &[])).await.exits(0);
+    assert_eq!(world.report(DOWN).await["findings"].as_array().unwrap().len(), 201);
+    let run = world.run(&world.operate("report", &[DOWN])).await;
+    run.exits(0).says("/missing-0: ").says("/missing-249: ").never_says("more findings");
 }
 
 #[tokio::test]
