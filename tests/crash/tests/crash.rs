@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crash_tests::{
-    CreateMissingSources, Fixture, PurgeLegacy, RecreateServiceInstances, RecreateTriggers,
+    CreateMissingSources, Fixture, PurgeLegacy, RecreateServiceInstances, RecreateTriggers, Restore,
     RetireSubscriptions, ScaleDownLegacy, VerifyEventServices,
 };
 
@@ -18,5 +18,6 @@ fn main() -> ExitCode {
         .with(RetireSubscriptions)
         .with(ScaleDownLegacy)
         .with(PurgeLegacy)
+        .with(Restore::of(ScaleDownLegacy))
         .main()
 }
