@@ -24,6 +24,10 @@ fn quick() -> Behaviour {
     Behaviour { finalizer_delay: Duration::ZERO, ..Behaviour::default() }
 }
 
+fn slow_to_let_go() -> Behaviour {
+    Behaviour { finalizer_delay: Duration::from_secs(5), ..Behaviour::default() }
+}
+
 fn is_provisioned(instance: &DynamicObject) -> bool {
     instance.data["status"]["provisionStatus"] == "Provisioned"
 }
@@ -165,10 +169,9 @@ async fn the_newer_broker_removes_an_ownerless_activation_with_the_last_instance
 
 #[tokio::test]
 async fn an_instance_with_a_binding_can_not_be_deleted() {
-    let (ground, _) = on_the_mesh("bound", quick()).await;
+    // Time enough for the catalog to see the binding, before it lets go of the instance.
+    let (ground, _) = on_the_mesh("bound", slow_to_let_go()).await;
     ground.create(service_binding("credentials", &ground.namespace, "shop")).await;
-    // The catalog must have seen it.
-    tokio::time::sleep(A_WHILE).await;
     ground.delete(&SERVICE_INSTANCE, "shop").await;
     ground
         .until(&SERVICE_INSTANCE, "shop", "says what blocks it", |i| {
@@ -182,9 +185,9 @@ async fn an_instance_with_a_binding_can_not_be_deleted() {
 
 #[tokio::test]
 async fn bug_5_8_an_instance_whose_application_is_gone_stays_for_ever() {
-    let (ground, shop) = on_the_mesh("orphan", quick()).await;
+    // Time enough for the broker to see that the Application is gone, before it is asked.
+    let (ground, shop) = on_the_mesh("orphan", slow_to_let_go()).await;
     cluster::delete(&ground.client, &APPLICATION, "", &shop).await.unwrap();
-    tokio::time::sleep(A_WHILE).await;
     ground.delete(&SERVICE_INSTANCE, "shop").await;
     ground
         .until(&SERVICE_INSTANCE, "shop", "says that the broker refused", |i| {

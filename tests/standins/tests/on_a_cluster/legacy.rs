@@ -69,7 +69,9 @@ async fn a_held_finalizer_keeps_a_deleted_subscription() {
 
 #[tokio::test]
 async fn a_bus_that_is_scaled_down_serves_no_finalizers() {
-    let ground = Ground::new("scaled", event_bus()).await;
+    // Time enough for the bus to see that it is scaled down, before it lets go of anything.
+    let slowly = Duration::from_secs(5);
+    let ground = Ground::new("scaled", Behaviour { finalizer_delay: slowly, ..event_bus() }).await;
     let ns = ground.namespace.clone();
     ground.create(deployment("bus", &ns, 1, "none")).await;
     ground.standins.change(|behaviour| behaviour.bus_deployment = Some(format!("{ns}/bus")));
@@ -83,10 +85,9 @@ async fn a_bus_that_is_scaled_down_serves_no_finalizers() {
         async move { api.patch("bus", &PatchParams::default(), &patch).await.map(drop) }
     };
     scale(0).await.unwrap();
-    tokio::time::sleep(A_WHILE).await;
     ground.delete(&LEGACY_SUBSCRIPTION, "orders").await;
     ground.delete(&EVENT_ACTIVATION, "shop-events").await;
-    tokio::time::sleep(A_WHILE).await;
+    tokio::time::sleep(slowly + A_WHILE).await;
     assert!(ground.get(&LEGACY_SUBSCRIPTION, "orders").await.is_some());
     assert!(ground.get(&EVENT_ACTIVATION, "shop-events").await.is_some());
     scale(1).await.unwrap();

@@ -1,10 +1,12 @@
 //! Knative's Brokers, Triggers and Subscriptions, and its admission rules, against a real API server.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use crate::ground::{A_WHILE, Ground, SOON};
+use futures::StreamExt as _;
 use kube::ResourceExt;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 use standins::conditions::{find, holds};
 use standins::fixtures::{broker, http_source, link, service_instance, trigger};
@@ -12,6 +14,7 @@ use standins::kinds::{
     BROKER, CHANNEL, HTTP_SOURCE, KNATIVE_SERVICE, KNATIVE_SUBSCRIPTION, Kind, NAMESPACE, TRIGGER,
 };
 use standins::{BROKER_LABEL, Behaviour, INJECTION_LABEL, TRIGGER_LABEL, cluster};
+use tokio::time::timeout;
 
 fn quick() -> Behaviour {
     Behaviour { finalizer_delay: Duration::ZERO, ..Behaviour::default() }
@@ -56,10 +59,23 @@ async fn a_trigger_that_flaps_is_ready_then_is_not_and_is_again() {
     let ground = Ground::new("flap", Behaviour { flap: vec!["orders".into()], ..quick() }).await;
     ground.create(broker(&ground.namespace)).await;
     ground.ready(&BROKER, "default").await;
+    // A watch misses nothing, however short it is.
+    let triggers = TRIGGER.within(&ground.client, &ground.namespace);
+    let before = triggers.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     ground.create(trigger("orders", &ground.namespace, "shop", "order.created", "http://orders:8080/")).await;
-    for ready in [true, false, true] {
-        ground.until(&TRIGGER, "orders", "flaps", |t| holds(t, "Ready") == ready).await;
+    let mut seen = pin!(triggers.watch(&WatchParams::default(), &before).await.unwrap());
+    let mut ready = Vec::new();
+    while ready.len() < 4 {
+        let event = timeout(SOON, seen.next()).await.expect("it flaps soon").unwrap().unwrap();
+        match event {
+            WatchEvent::Added(trigger) | WatchEvent::Modified(trigger) => {
+                ready.push(holds(&trigger, "Ready"))
+            }
+            other => panic!("{other:?}"),
+        }
+        ready.dedup();
     }
+    assert_eq!(ready, [false, true, false, true]);
     tokio::time::sleep(A_WHILE).await;
     assert!(holds(&ground.get(&TRIGGER, "orders").await.unwrap(), "Ready"), "it flaps once");
     ground.leave().await;
