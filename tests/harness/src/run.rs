@@ -237,8 +237,9 @@ fn signal(child: &Child, signal: Signal) -> Result<()> {
     Ok(())
 }
 
-/// Peak resident memory in KiB, none once the process is gone.
-fn peak_memory(pid: u32) -> Option<u64> {
+/// Peak resident memory of a process in KiB, none once it is gone.
+#[must_use]
+pub fn peak_memory(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.split_whitespace().next()?.parse().ok()

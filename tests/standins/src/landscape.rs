@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -275,6 +275,13 @@ impl Scene {
         instances.chain(subscriptions).chain(self.mesh.keys()).cloned().collect()
     }
 
+    /// Each namespace with each Application that is in use there.
+    #[must_use]
+    pub fn pairs(&self) -> Vec<(String, String)> {
+        let pairs = self.instances.iter().map(|i| (i.namespace.clone(), i.application.clone()));
+        BTreeSet::from_iter(pairs).into_iter().collect()
+    }
+
     /// Makes all of it, and waits until it is as described. What is there already is left as it is, but for labels of
     /// the namespaces.
     pub async fn fill(&self, client: &Client) -> Result<()> {
@@ -347,11 +354,7 @@ impl Scene {
             .filter(|n| matches!(self.mesh_of(n), Mesh::LinksOnly | Mesh::Complete))
             .flat_map(|n| self.applications_in(n).into_iter().map(|a| (n.clone(), a.to_owned())))
             .collect();
-        wait_for(client, &KNATIVE_SUBSCRIPTION, self.within, linked, is_ready, |link| {
-            let label = |name: &str| link.labels().get(name).cloned().unwrap_or_default();
-            (label("broker-namespace"), label("application-name"))
-        })
-        .await
+        wait_for(client, &KNATIVE_SUBSCRIPTION, self.within, linked, is_ready, linked_pair).await
     }
 
     /// The namespace, without or with the label, and with a broker that knows nothing of the mesh where that is wanted.
@@ -452,6 +455,21 @@ impl Subscription {
         }
         manifest
     }
+}
+
+/// Namespace and Application of every link that is Ready, in order: where one pair has two links, it is there twice.
+pub async fn ready_links(client: &Client, integration: &str) -> Result<Vec<(String, String)>> {
+    let of_the_broker = ListParams::default().labels("broker-namespace");
+    let links = KNATIVE_SUBSCRIPTION.within(client, integration).list(&of_the_broker).await?;
+    let mut pairs: Vec<_> = links.iter().filter(|link| is_ready(link)).map(linked_pair).collect();
+    pairs.sort();
+    Ok(pairs)
+}
+
+/// The namespace and the Application that a link is for.
+fn linked_pair(link: &DynamicObject) -> (String, String) {
+    let label = |name: &str| link.labels().get(name).cloned().unwrap_or_default();
+    (label("broker-namespace"), label("application-name"))
 }
 
 /// Rolls the application-operator to an image of the event services, as the upgrade of its chart does.

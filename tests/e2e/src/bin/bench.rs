@@ -3,7 +3,7 @@
 //!
 //! 5,000 Applications (`BENCH_OBJECTS`) on the API server of `BELAY_TEST_KUBECONFIG`, with stand-ins that answer at once,
 //! and `create-missing-sources` of `BELAY_RELEASE_BIN` (else of `BELAY_BIN`, else the one beside this program). Nothing
-//! here passes or fails by the clock; but the step may not use more memory than its pod requests.
+//! here passes or fails by the clock; but the step may not use more than 64 MB of memory.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -15,7 +15,7 @@ use std::{
 
 use e2e::{
     World,
-    alone::{run_alone, within_memory},
+    alone::{megabytes, run_alone, within_memory},
     world::{program, resource},
 };
 use futures::{StreamExt as _, stream};
@@ -88,13 +88,13 @@ async fn main() {
     println!("share of raw until all Ready        {:5.1} %", 100.0 * step_rate / answered);
     // Per object the step writes one, and the stand-ins write the Channel, its status and the source's.
     println!("share in writes, stand-ins' included {:4.1} %", 100.0 * 4.0 * step_rate / raw);
-    println!("peak memory          {:8.1} MB", f64::from(rss) / 1024.0);
+    println!("peak memory          {:8.1} MB", megabytes(rss));
     println!(
         "undone by restore    {:8.0} objects/s  ({:.1} s in all, at most {:.1} MB; the garbage collector has still {} to \
          take away)",
         rate(undo_took),
         undo_took.as_secs_f64(),
-        f64::from(undo_rss) / 1024.0,
+        megabytes(undo_rss),
         left.len()
     );
     println!("watch requests       {:8}    ({})", watches(&counting).len(), watches(&counting).join(", "));

@@ -3,7 +3,7 @@
 //!
 //! 5,000 Subscriptions and 2,000 instances in 200 namespaces (`BENCH_SUBSCRIPTIONS`, `BENCH_INSTANCES`, `BENCH_NAMESPACES`)
 //! on the API server of `BELAY_TEST_KUBECONFIG`. Nothing here passes or fails by the
-//! clock; but no step may use more memory than its pod requests.
+//! clock; but no step may use more than 64 MB of memory, and in the end all must be migrated.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -11,13 +11,15 @@ use std::path::PathBuf;
 
 use e2e::{
     World,
-    alone::{run_alone, within_memory},
-    world::program,
+    alone::{megabytes, run_alone, within_memory},
+    scene::INTEGRATION,
+    world::{program, resource},
 };
 use harness::StepCommand;
 use standins::{
     Behaviour,
-    landscape::{Scene, Size},
+    kinds::{LEGACY_SUBSCRIPTION, TRIGGER},
+    landscape::{Scene, Size, ready_links},
 };
 
 fn number(variable: &str, otherwise: usize) -> usize {
@@ -47,7 +49,22 @@ async fn main() {
     for (step, flags) in steps {
         let command: StepCommand = world.mesh_step(step, &[flags, &long].concat());
         let (took, peak) = run_alone(&binary, &command, &world.kubeconfig).await;
-        println!("{step:28} {:8.1} s {:8.1} MB at the most", took.as_secs_f64(), f64::from(peak) / 1024.0);
+        println!("{step:28} {:8.1} s {:8.1} MB at the most", took.as_secs_f64(), megabytes(peak));
         within_memory(step, peak);
     }
+    all_is_migrated(&world, &scene).await;
+}
+
+/// A step that did less would need less.
+async fn all_is_migrated(world: &World, scene: &Scene) {
+    assert_eq!(ready_links(&world.api.client(), INTEGRATION).await.unwrap(), scene.pairs());
+    let triggers = world.api.list(&resource(&TRIGGER), None, None).await.unwrap();
+    assert_eq!(triggers.len(), scene.subscriptions.len());
+    let left = world.api.list(&resource(&LEGACY_SUBSCRIPTION), None, None).await.unwrap();
+    assert!(left.is_empty(), "{} Subscriptions are left", left.len());
+    println!(
+        "{} links, {} Triggers, and no Subscription is left",
+        scene.pairs().len(),
+        scene.subscriptions.len()
+    );
 }
