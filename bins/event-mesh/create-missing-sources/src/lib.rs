@@ -70,8 +70,6 @@ impl Step for CreateMissingSources {
         Needs {
             sources: vec![APPLICATION],
             targets: vec![HTTP_SOURCE, CHANNEL, ADAPTER],
-            // Without an Application nothing needs a source.
-            evidence: Some((APPLICATION, |_| true)),
             rules: vec![
                 Rule::on(&APPLICATION, None, &["list"]),
                 Rule::on(&HTTP_SOURCE, integration, &["get", "list", "watch", "create", "delete"]),

@@ -149,9 +149,8 @@ impl Step for RecreateServiceInstances {
             // Subscriptions: only to see when legacy delivery is back; without the API there is none. Mappings: only to see
             // whether an instance can be provisioned again.
             optional: vec![LEGACY_SUBSCRIPTION, APPLICATION_MAPPING],
-            // By an EventActivation a namespace gets events today. Without any there is nothing that the mesh must take over.
-            evidence: Some((EVENT_ACTIVATION, |_| true)),
             rules,
+            ..Needs::default()
         }
     }
 

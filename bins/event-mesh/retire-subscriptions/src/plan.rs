@@ -144,7 +144,9 @@ fn removal(args: &Args, subscription: &Subscription<'_>) -> Option<Move> {
         // There is nothing to restore, but it must be gone all the same.
         return Some(Move::wait_gone(item, args.gone_within, &args.controller()));
     }
+    // Its Trigger was looked for as it was then: with another spec it would go without one.
     let removal = Removal::within(args.gone_within)
+        .only_as_seen()
         .ready_when(Test::Condition(IS_READY.to_owned()))
         .served_by(args.controller());
     Some(Move::delete(item, removal))

@@ -21,10 +21,7 @@ mod snapshot;
 use std::time::Duration;
 
 use belay_runtime::{Common, Failure, Meta, Needs, Plan, Reader, Rule, Step};
-use event_mesh_kinds::{
-    APPLICATION, FAMILY, HTTP_SOURCE, STEPS, SYSTEM_NAMESPACE,
-    event_service::{Expected, Installation},
-};
+use event_mesh_kinds::{APPLICATION, FAMILY, HTTP_SOURCE, STEPS, SYSTEM_NAMESPACE, event_service::Expected};
 
 pub use snapshot::Snapshot;
 
@@ -57,16 +54,7 @@ impl Step for VerifyEventServices {
     fn needs(args: &Args, _: &Common) -> Needs {
         let mut rules = args.expected.rules(&["list", "watch"]);
         rules.push(Rule::on(&APPLICATION, None, &["list", "watch"]));
-        Needs {
-            sources: vec![APPLICATION],
-            targets: vec![HTTP_SOURCE],
-            // Where nothing is installed for an Application, nothing feeds a source.
-            evidence: Some((APPLICATION, |application| {
-                Installation::of(application) == Installation::Installed
-            })),
-            rules,
-            ..Needs::default()
-        }
+        Needs { sources: vec![APPLICATION], targets: vec![HTTP_SOURCE], rules, ..Needs::default() }
     }
 
     async fn snapshot(args: &Args, reader: &Reader) -> Result<Snapshot, Failure> {

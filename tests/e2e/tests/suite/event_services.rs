@@ -148,16 +148,6 @@ async fn an_application_that_appears_while_it_waits_is_in_the_table_too() {
 }
 
 #[tokio::test]
-async fn without_an_installed_application_the_api_of_sources_is_not_waited_for() {
-    let behaviour = Behaviour { finalizer_delay: PROMPT, ..Behaviour::default() };
-    let world = World::scene(&Scene::new(&[]), behaviour).await;
-    world.create(&fixtures::skipped_application("loyalty")).await;
-    world.remove_crd("httpsources.sources.kyma-project.io").await;
-    let run = world.run_with_its_rights(&step(&world, &[])).await;
-    run.exits(0).says("nothing to migrate").never_says("waiting for httpsources").changes_nothing();
-}
-
-#[tokio::test]
 async fn without_an_operator_the_image_must_be_named() {
     let world = two().await;
     world.upgrade(&APPLICATIONS).await;

@@ -6,10 +6,10 @@ use e2e::{
     Told, World,
     rights::Account,
     scene::{INTEGRATION, ONE, PROMPT, SUBSCRIPTION_CONTROLLER, SYSTEM, migrated},
-    told::Telling as _,
+    told::{Telling as _, is_move},
     world::{SOON, resource},
 };
-use harness::StepCommand;
+use harness::{At, Call, Fault, StepCommand};
 use serde_json::json;
 use standins::{
     Behaviour, cluster, fixtures,
@@ -106,6 +106,28 @@ async fn one_that_is_there_again_is_no_success_without_a_word() {
     run.exits(0).says("2 deleted").says(&format!(
         "Subscription/{ONE}/orders: is there again since this step deleted it: remove it from its source (Flux), then run \
          retire-subscriptions again"
+    ));
+    assert_eq!(subscriptions(&world).await, ["orders"]);
+}
+
+/// Its Trigger is that of the old endpoint: with the new one it would go, and nothing would deliver there.
+#[tokio::test]
+async fn one_that_somebody_changes_after_the_step_has_looked_stays() {
+    let world = upgraded().await;
+    let deletes = |call: &Call| {
+        is_move(call) && call.verb == harness::Verb::Delete && call.name.as_deref() == Some("orders")
+    };
+    let late = Fault::Delay { at: Some(At::first(deletes)), by: Duration::from_secs(5) };
+    let run = world.start(&step(&world, &[]), vec![late]).await;
+    cluster::wait_until("the call is under way", SOON, async || Ok(run.proxy.calls().iter().any(deletes)))
+        .await
+        .unwrap();
+    world
+        .change(&LEGACY_SUBSCRIPTION, ONE, "orders", &json!({"spec": {"endpoint": "http://elsewhere/"}}))
+        .await;
+    let run = run.wait().await.unwrap();
+    run.exits(0).says("1 deleted").says(&format!(
+        "Subscription/{ONE}/orders: was changed after this step had looked at it: run the step again"
     ));
     assert_eq!(subscriptions(&world).await, ["orders"]);
 }

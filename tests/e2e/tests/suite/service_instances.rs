@@ -11,7 +11,7 @@ use e2e::{
 use harness::{At, Fault, Outcome, Scope, StepCommand};
 use serde_json::{Value, json};
 use standins::{
-    Behaviour, BrokerRelease, Controller, Family, cluster, crds, fixtures, install_crds,
+    Behaviour, BrokerRelease, Controller, cluster, fixtures,
     kinds::{
         APPLICATION, APPLICATION_MAPPING, BROKER, CHANNEL, CRD, EVENT_ACTIVATION, KNATIVE_SUBSCRIPTION,
         LEGACY_SUBSCRIPTION, SERVICE_CLASS, SERVICE_INSTANCE,
@@ -236,16 +236,6 @@ async fn an_instance_with_owners_and_parameters_is_recreated_with_them() {
     assert_ne!(uid(Some(live.clone())), before);
     assert_eq!(live["metadata"]["ownerReferences"], json!([owner]));
     assert_eq!((&live["spec"]["parameters"], &live["spec"]["parametersFrom"]), (&none, &from));
-}
-
-#[tokio::test]
-async fn without_event_activations_the_mesh_is_not_waited_for() {
-    let world = set(Scene::new(&["commerce"]), quick()).await;
-    world.remove_crd("brokers.eventing.knative.dev").await;
-    let run = world.run_with_its_rights(&step(&world, &[])).await;
-    run.exits(0).says("nothing to migrate").never_says("waiting for").changes_nothing();
-    let from = crds::upstream(Family::EventMesh);
-    install_crds(&world.api.client(), Family::EventMesh, from.as_deref()).await.unwrap();
 }
 
 #[tokio::test]

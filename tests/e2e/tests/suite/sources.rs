@@ -10,7 +10,7 @@ use e2e::{
 use harness::{Api, Resource};
 use serde_json::json;
 use standins::{
-    Behaviour, Family, cluster, crds, fixtures, install_crds,
+    Behaviour, cluster, fixtures,
     kinds::{APPLICATION, CHANNEL, DEPLOYMENT, HTTP_SOURCE},
 };
 
@@ -189,17 +189,6 @@ async fn without_its_namespaces_and_without_applications_there_is_nothing_to_do(
     let run = step.run(&upstream, vec![]).await.unwrap();
     account.revoke().await.unwrap();
     run.exits(0).changes_nothing();
-}
-
-/// Applications came before the mesh did, and may be long out of use.
-#[tokio::test]
-async fn without_applications_the_mesh_is_not_waited_for() {
-    let world = World::mesh(Behaviour::default()).await;
-    world.remove_crd("httpsources.sources.kyma-project.io").await;
-    let run = world.run_with_its_rights(&world.sources(&[])).await;
-    run.exits(0).says("nothing to migrate").never_says("waiting for").changes_nothing();
-    let from = crds::upstream(Family::EventMesh);
-    install_crds(&world.api.client(), Family::EventMesh, from.as_deref()).await.unwrap();
 }
 
 /// The server's answer to a create there looks like that of a namespace that is going.
