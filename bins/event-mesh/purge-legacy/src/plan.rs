@@ -73,10 +73,11 @@ fn release(args: &Args, item: &Item) -> Chain {
     Chain::new(item.object.clone(), vec![step.undone_by(Undo::None { reason: reason.to_owned() })])
 }
 
-/// Looks again, as late as can be: with the CRD go all its objects.
+/// Looks again, as late as can be: with the CRD go all its objects. Once it is going they are, and though the server may still
+/// name its API, nobody can look at them any more.
 fn remove_crd(args: &Args, crd: &Item, served: Option<&Kind>) -> Chain {
     let mut moves = Vec::new();
-    if let Some(kind) = served.cloned() {
+    if let Some(kind) = served.filter(|_| crd.is_there()).cloned() {
         let scopes = vec![Scope::everywhere(kind.clone())];
         let what = format!("no object of {}", crd.object);
         moves.push(Move::wait_until(
@@ -392,6 +393,15 @@ mod tests {
         for live in [None, Some(&going)] {
             snapshot.crd = Some(crd(live, Some(&there())));
             assert_eq!(refused(&snapshot), "");
+        }
+    }
+
+    #[test]
+    fn a_crd_that_an_earlier_attempt_deleted_is_not_looked_into_though_its_api_is_still_named() {
+        let going = json!({"metadata": {"uid": "u", "deletionTimestamp": "now"}});
+        for live in [None, Some(&going)] {
+            let plan = decided(&Snapshot { crd: Some(crd(live, Some(&there()))), ..leftovers() });
+            assert_eq!(plan.phases[2][0].moves.iter().map(Move::verb).collect::<Vec<_>>(), ["delete"]);
         }
     }
 
