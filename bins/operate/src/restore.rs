@@ -365,9 +365,9 @@ async fn to_restore(
     Ok((ledger, wanted))
 }
 
-/// What a restore takes back, of these journals, newest first: the one that is open, else the newest; or the run that was
-/// named, if all that came after it is taken back or accepted. It never goes further back by itself: said twice, or tried
-/// again by a Job, it takes back one run.
+/// What a restore takes back, of these journals, newest first: the one that is open, else the newest that did not take
+/// itself back and so left nothing; or the run that was named, if all that came after it is taken back or accepted. It never
+/// goes further back by itself: said twice, or tried again by a Job, it takes back one run.
 fn wanted(journals: &[Journal], meta: &Meta, home: &str, run: Option<&str>) -> anyhow::Result<Wanted> {
     let step = meta.name;
     let stands = |journal: &&Journal| journal.status == Status::Done || journal.status.is_open();
@@ -382,6 +382,9 @@ fn wanted(journals: &[Journal], meta: &Meta, home: &str, run: Option<&str>) -> a
     let journal = match run {
         Some(run) => named(run)?,
         None => open
+            .or_else(|| {
+                journals.iter().find(|journal| journal.status != Status::Undone || journal.remark == BY_HAND)
+            })
             .or(journals.first())
             .with_context(|| format!("{step} has nothing to restore: no run of it is open or done"))?,
     };
@@ -691,14 +694,17 @@ mod tests {
     }
 
     #[test]
-    fn past_a_run_that_took_itself_back_or_was_accepted_only_a_named_one_is_taken_back() {
-        for newest in [Status::Undone, Status::Accepted] {
-            let all = journals(&[newest, Status::Done]);
-            let refused = said(&all, None);
-            assert!(refused.starts_with("nothing was restored: the newest of first is run 2"), "{refused}");
-            assert!(refused.ends_with("--run 1"), "{refused}");
-            assert_eq!(said(&all, Some("1")), "take 1");
-        }
+    fn past_a_run_that_was_accepted_only_a_named_one_is_taken_back() {
+        let all = journals(&[Status::Accepted, Status::Done]);
+        let refused = said(&all, None);
+        assert!(refused.starts_with("nothing was restored: the newest of first is run 2"), "{refused}");
+        assert!(refused.ends_with("--run 1"), "{refused}");
+        assert_eq!(said(&all, Some("1")), "take 1");
+    }
+
+    #[test]
+    fn a_run_that_took_itself_back_has_left_nothing_and_is_passed_by() {
+        assert_eq!(said(&journals(&[Status::Undone, Status::Done]), None), "take 1");
     }
 
     #[test]
