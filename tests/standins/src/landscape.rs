@@ -279,7 +279,7 @@ impl Scene {
     #[must_use]
     pub fn pairs(&self) -> Vec<(String, String)> {
         let pairs = self.instances.iter().map(|i| (i.namespace.clone(), i.application.clone()));
-        BTreeSet::from_iter(pairs).into_iter().collect()
+        pairs.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Makes all of it, and waits until it is as described. What is there already is left as it is, but for labels of

@@ -69,7 +69,7 @@ async fn a_trigger_that_flaps_is_ready_then_is_not_and_is_again() {
         let event = timeout(SOON, seen.next()).await.expect("it flaps soon").unwrap().unwrap();
         match event {
             WatchEvent::Added(trigger) | WatchEvent::Modified(trigger) => {
-                ready.push(holds(&trigger, "Ready"))
+                ready.push(holds(&trigger, "Ready"));
             }
             other => panic!("{other:?}"),
         }
