@@ -108,7 +108,7 @@ pub struct Journal {
     /// The chains that are being taken back, where it is not all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoing: Option<Vec<ObjectRef>>,
-    /// What a person wrote when accepting it.
+    /// What a person wrote when accepting it, or that a person restored it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remark: String,
     /// Its chunks in order.

@@ -1,6 +1,10 @@
 //! Before anything else: is there something to migrate, is every API there, is every verb allowed?
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
@@ -361,7 +365,8 @@ async fn forbidden(cluster: &Cluster, rules: &[Rule]) -> Result<(Vec<Finding>, V
 async fn absent(cluster: &Cluster, rules: &[Rule]) -> Result<Vec<String>, Failure> {
     let mut absent = Vec::new();
     let known = rules.iter().filter(|rule| rule.resource == kinds::NAMESPACE.plural && rule.verbs == ["get"]);
-    for name in known.flat_map(|rule| &rule.names) {
+    // Two rules may name the same.
+    for name in known.flat_map(|rule| &rule.names).collect::<BTreeSet<_>>() {
         let object = kinds::NAMESPACE.cluster_object(name);
         if allowed(cluster, None, "", kinds::NAMESPACE.plural, "get", Some(name)).await?
             && cluster.get(&object).await?.is_none()

@@ -177,7 +177,7 @@ Takes: values.
 {{- range .values.refuseWhile -}}
   {{- $args = concat $args (list "--refuse-while" .) -}}
   {{- $kind := splitn "." 2 (splitList ":" . | first) -}}
-  {{- /* api.group and not group: the step takes a group without a dot for a mistake, in a placeholder too. */ -}}
+  {{- /* As the placeholders in rbac/scale-down-legacy.json have it. */ -}}
   {{- $_ := set $each "refuseWhile" (append $each.refuseWhile (dict "resource" $kind._0 "api.group" $kind._1)) -}}
 {{- end -}}
 {{- range .values.releaseFinalizers -}}
