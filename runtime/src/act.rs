@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    hash::{DefaultHasher, Hash, Hasher as _},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -208,10 +209,10 @@ pub struct Actor {
     set: Mutex<HashMap<ObjectRef, Vec<Field>>>,
     /// The uids of what this process has brought back.
     revived: Mutex<HashMap<ObjectRef, String>>,
-    /// What this process has made.
-    made: Mutex<HashSet<ObjectRef>>,
-    /// The moves that this process has begun, where it alone has made any of the journal's.
-    tried: Option<Mutex<HashSet<(ObjectRef, String)>>>,
+    /// What this process has made, by hashes: there may be thousands.
+    made: Mutex<HashSet<u64>>,
+    /// The moves that this process has begun, where it alone has made any of the journal's. By hashes too.
+    tried: Option<Mutex<HashSet<u64>>>,
 }
 
 /// When the failure of one chain stops the others at their next move.
@@ -507,7 +508,7 @@ impl Actor {
             match self.cluster.create(object, &full, Mode::Real).await {
                 Ok(live) => {
                     trail.made(object, &live);
-                    lock(&self.made).insert(object.clone());
+                    lock(&self.made).insert(hash_of(object));
                     self.note(object, "created", "");
                     return Ok(());
                 }
@@ -735,25 +736,24 @@ impl Actor {
 
     fn begin(&self, step: &Move) {
         if let Some(tried) = &self.tried {
-            lock(tried).insert((step.object.clone(), step.action.key()));
+            lock(tried).insert(hash_of(&(&step.object, step.action.key())));
         }
     }
 
     /// Whether an entry's move was certainly never begun.
     pub(crate) fn never_tried(&self, entry: &Entry) -> bool {
-        let tried =
-            |tried: &Mutex<HashSet<_>>| lock(tried).contains(&(entry.object.clone(), entry.action.key()));
-        self.tried.as_ref().is_some_and(|moves| !tried(moves))
+        let Some(tried) = &self.tried else { return false };
+        !lock(tried).contains(&hash_of(&(&entry.object, entry.action.key())))
     }
 
     /// Whether this process has made an object, and has not taken it back.
     pub(crate) fn has_made(&self, object: &ObjectRef) -> bool {
-        lock(&self.made).contains(object)
+        lock(&self.made).contains(&hash_of(object))
     }
 
     /// What this process had made is taken back.
     pub(crate) fn unmade(&self, object: &ObjectRef) {
-        lock(&self.made).remove(object);
+        lock(&self.made).remove(&hash_of(object));
     }
 
     /// Whether this process has set one of these fields of an object before.
@@ -1126,6 +1126,12 @@ impl Actor {
             }
         }
     }
+}
+
+fn hash_of(what: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Takes an object off the list of what is waited for, however the wait ends.
