@@ -7,7 +7,7 @@ pub mod owner_kinds;
 pub mod trigger;
 pub mod user_namespaces;
 
-use belay_runtime::{FieldPath, Item, Kind, Test};
+use belay_runtime::{FieldPath, Kind, Test};
 use serde_json::Value;
 
 /// The family's name: one lock for all its steps.
@@ -149,13 +149,6 @@ pub fn unclear(subscription: &Value) -> Option<&'static str> {
 fn fields(subscription: &Value) -> (bool, bool) {
     let has = |field| subscription.pointer(field).is_some_and(|value| !value.is_null());
     (has("/spec/source_id"), has("/spec/sink"))
-}
-
-/// An object as a removal of it is decided on. While it is there that is how it is now: it may have been edited since an
-/// earlier attempt journalled it. Else it is how the first attempt found it.
-#[must_use]
-pub fn as_decided_on(item: &Item) -> Value {
-    item.live().filter(|_| item.is_there()).unwrap_or_else(|| item.origin())
 }
 
 /// Where a namespace's Broker takes events.

@@ -6,7 +6,7 @@ use belay_runtime::{
 };
 use event_mesh_kinds::{
     ACTIVATION_FINALIZER, CHANNEL, EVENT_ACTIVATION, KNATIVE_SUBSCRIPTION, LEGACY_FINALIZER,
-    LEGACY_SUBSCRIPTION, as_decided_on,
+    LEGACY_SUBSCRIPTION,
 };
 use serde_json::Value;
 
@@ -55,7 +55,7 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
     let is_excluded = reader.is_excluded(&crd);
     let crd = reader.get(&crd).await?;
     if !is_excluded && (crd.live().is_some() || crd.is_journalled()) {
-        snapshot.is_newer = has_newer_schema(&as_decided_on(&crd));
+        snapshot.is_newer = has_newer_schema(&crd.origin());
         snapshot.crd = Some(crd);
     }
     snapshot.served = reader.find_resource(LEGACY_SUBSCRIPTION.plural, LEGACY_SUBSCRIPTION.group).await?;
@@ -68,12 +68,12 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
     }
     if reader.is_served(&KNATIVE_SUBSCRIPTION) {
         let mut found = reader.list(&KNATIVE_SUBSCRIPTION, namespace).await?;
-        found.retain(|item| is_of_the_bus(&as_decided_on(item)));
+        found.retain(|item| is_of_the_bus(&item.origin()));
         snapshot.knative_subscriptions = found;
     }
     if reader.is_served(&CHANNEL) {
         let mut found = reader.list(&CHANNEL, namespace).await?;
-        found.retain(|item| is_of_the_bus(&as_decided_on(item)));
+        found.retain(|item| is_of_the_bus(&item.origin()));
         snapshot.channels = found;
     }
     if reader.is_served(&EVENT_ACTIVATION) {

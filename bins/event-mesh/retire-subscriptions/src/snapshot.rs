@@ -7,7 +7,7 @@ use belay_runtime::{
     object::{is_available, text},
 };
 use event_mesh_kinds::{
-    APPLICATION, HTTP_SOURCE, LEGACY_SUBSCRIPTION, TRIGGER, as_decided_on,
+    APPLICATION, HTTP_SOURCE, LEGACY_SUBSCRIPTION, TRIGGER,
     event_service::{Installation, Pod, Rollout, application_of, source_lacks},
     is_legacy,
     trigger::Found,
@@ -44,10 +44,9 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
     let mut subscriptions = reader.list(&LEGACY_SUBSCRIPTION, None).await?;
     // What hangs on a Subscription that a person left out does not count either: the controller of its finalizer.
     subscriptions.retain(|item| !reader.is_excluded(&item.object));
-    let odd =
-        subscriptions.iter().filter_map(|item| Some((item.object.clone(), unclear(&as_decided_on(item))?)));
+    let odd = subscriptions.iter().filter_map(|item| Some((item.object.clone(), unclear(&item.origin())?)));
     let unclear = odd.collect();
-    subscriptions.retain(|item| is_legacy(&as_decided_on(item)));
+    subscriptions.retain(|item| is_legacy(&item.origin()));
     let mut snapshot = Snapshot {
         triggers: BTreeMap::new(),
         applications: BTreeMap::new(),

@@ -9,7 +9,7 @@ use e2e::{
     told::{Telling as _, is_move},
     world::{SOON, resource},
 };
-use harness::{At, Call, Fault, StepCommand};
+use harness::{At, Call, Exit, Fault, StepCommand};
 use serde_json::json;
 use standins::{
     Behaviour, cluster, fixtures,
@@ -110,18 +110,34 @@ async fn one_that_is_there_again_is_no_success_without_a_word() {
     assert_eq!(subscriptions(&world).await, ["orders"]);
 }
 
+fn deletes_orders(call: &Call) -> bool {
+    is_move(call) && call.verb == harness::Verb::Delete && call.name.as_deref() == Some("orders")
+}
+
+#[tokio::test]
+async fn one_that_was_edited_since_an_attempt_that_died_is_judged_as_it_is() {
+    let world = upgraded().await;
+    let died = world.run_with(&step(&world, &[]), vec![Fault::KillBefore(At::first(deletes_orders))]).await;
+    assert_eq!(died.exit, Exit::Signal(9));
+    let elsewhere = json!({"spec": {"endpoint": "http://elsewhere/"}});
+    world.change(&LEGACY_SUBSCRIPTION, ONE, "orders", &elsewhere).await;
+    let run = world.run(&step(&world, &[])).await;
+    run.exits(4).says(&format!("Subscription/{ONE}/orders: it has no Trigger"));
+    run.says("Everything is as it was before").never_says("nothing was written");
+    assert_eq!(subscriptions(&world).await, ["orders", "parcels"]);
+}
+
 /// Its Trigger is that of the old endpoint: with the new one it would go, and nothing would deliver there.
 #[tokio::test]
 async fn one_that_somebody_changes_after_the_step_has_looked_stays() {
     let world = upgraded().await;
-    let deletes = |call: &Call| {
-        is_move(call) && call.verb == harness::Verb::Delete && call.name.as_deref() == Some("orders")
-    };
-    let late = Fault::Delay { at: Some(At::first(deletes)), by: Duration::from_secs(5) };
+    let late = Fault::Delay { at: Some(At::first(deletes_orders)), by: Duration::from_secs(5) };
     let run = world.start(&step(&world, &[]), vec![late]).await;
-    cluster::wait_until("the call is under way", SOON, async || Ok(run.proxy.calls().iter().any(deletes)))
-        .await
-        .unwrap();
+    cluster::wait_until("the call is under way", SOON, async || {
+        Ok(run.proxy.calls().iter().any(deletes_orders))
+    })
+    .await
+    .unwrap();
     world
         .change(&LEGACY_SUBSCRIPTION, ONE, "orders", &json!({"spec": {"endpoint": "http://elsewhere/"}}))
         .await;
