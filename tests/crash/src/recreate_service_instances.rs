@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use harness::{Area, Resource, Scenario, StepCommand, Worker, crash::Guard};
 use serde_json::{Value, json};
 use standins::{
     Behaviour, BrokerRelease, INJECTION_LABEL, Standins, cluster, fixtures,
-    landscape::{Instance, Scene},
+    landscape::{Scene, ready_links},
     seed::{INTEGRATION, SYSTEM},
 };
 
@@ -46,6 +46,13 @@ const AROUND: &[(&str, &str, &str)] = &[
 /// In the last one everything is bound.
 fn namespaces(worker: &Worker) -> [String; 3] {
     [worker.name("one"), worker.name("other"), worker.name("third")]
+}
+
+fn scene(worker: &Worker) -> Scene {
+    let [one, other, third] = namespaces(worker);
+    let scene = Scene::small(&one, &other).instance(&third, "logistics");
+    // So the instances can be compared.
+    Scene { known_ids: true, ..scene }
 }
 
 fn links() -> Area {
@@ -114,18 +121,19 @@ impl Scenario for RecreateServiceInstances {
             around.extend(AROUND.iter().map(within));
         }
         harness::state::clear(&worker.api, &around, Duration::from_secs(20)).await?;
-        let scene = Scene::small(&one, &other).instance(&third, "logistics");
-        for Instance { namespace, name, application } in &scene.instances {
-            // The id of the instance at its broker would be made up by the catalog: so it can be compared.
-            let mut instance = fixtures::service_instance(name, namespace, &scene.applications[application]);
-            instance["spec"]["externalID"] = format!("id-of-{name}").into();
-            cluster::create(&worker.api.client(), &instance).await?;
-        }
-        crate::set(&worker.api, scene).await?;
+        crate::set(&worker.api, scene(worker)).await?;
         for namespace in [&one, &third] {
             let binding = fixtures::service_binding("key", namespace, "logistics");
             cluster::create(&worker.api.client(), &binding).await?;
         }
+        Ok(())
+    }
+
+    /// Exactly one link for each namespace and Application.
+    async fn holds_in_the_end(&self, worker: &Worker) -> Result<()> {
+        let links = ready_links(&worker.api.client(), INTEGRATION).await?;
+        let wanted = scene(worker).pairs();
+        ensure!(links == wanted, "links that are Ready: {links:?}, wanted: {wanted:?}");
         Ok(())
     }
 

@@ -117,6 +117,12 @@ pub trait Scenario: Send + Sync + 'static {
     /// [`normalise`](crate::state::normalise) takes out.
     fn adjust(&self, _object: &mut Value) {}
 
+    /// What must hold besides when the step is done: for objects that cannot be compared, since a step that puts things
+    /// back leaves others there than it found. An error says what does not hold.
+    fn holds_in_the_end(&self, _worker: &Worker) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
+
     /// How long controllers and stand-ins may take to come to rest after a run.
     fn patience(&self) -> Duration {
         Duration::from_secs(5)
@@ -571,6 +577,7 @@ impl<S: Scenario> Lane<S> {
         let differ = differences(&told(&rehearsal.calls), &told(&first.calls));
         ensure!(differ.is_empty(), "two undisturbed runs make other calls:\n{}", differ.join("\n"));
         self.baseline.end = self.read_settled().await?;
+        self.ended("after an undisturbed run").await?;
         self.baseline.calls = first.calls;
         self.nothing_left_open().await?;
         let second = self.run(Vec::new()).await?;
@@ -580,7 +587,7 @@ impl<S: Scenario> Lane<S> {
             let writes: Vec<String> = writes.iter().map(ToString::to_string).collect();
             bail!("the second run should find nothing to do, but wrote:\n{}", writes.join("\n"));
         }
-        self.same_as(&self.baseline.end, "after a second run").await?;
+        self.ended("after a second run").await?;
         Ok(())
     }
 
@@ -825,10 +832,7 @@ impl<S: Scenario> Lane<S> {
                 match end.leaves {
                     Leaves::Anything => Ok(()),
                     // The lock may be what could not be given back.
-                    Leaves::Done => self
-                        .same_as(&self.baseline.end, "after a failure that does not matter")
-                        .await
-                        .map(drop),
+                    Leaves::Done => self.ended("after a failure that does not matter").await,
                     Leaves::Restored => self.restored(start, &run.calls).await,
                     Leaves::Untouched => {
                         let moves =
@@ -881,8 +885,21 @@ impl<S: Scenario> Lane<S> {
 
     /// The state after an undisturbed run, and nothing left open.
     async fn done(&self, when: &str) -> Result<()> {
-        self.same_as(&self.baseline.end, when).await?;
+        self.ended(when).await?;
         self.nothing_left_open().await
+    }
+
+    /// Waits for the state after an undisturbed run, and for what the scenario asks for besides.
+    async fn ended(&self, when: &str) -> Result<()> {
+        self.same_as(&self.baseline.end, when).await?;
+        let end = Instant::now() + self.scenario.patience();
+        loop {
+            match self.scenario.holds_in_the_end(&self.worker).await {
+                Ok(()) => return Ok(()),
+                Err(error) if Instant::now() > end => return Err(error.context(format!("the end {when}"))),
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
     }
 
     /// The state from which the runs that made these calls started; only objects that they had deleted, and what

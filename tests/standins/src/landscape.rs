@@ -108,6 +108,8 @@ pub struct Scene {
     pub mesh: BTreeMap<String, Mesh>,
     /// What is in use.
     pub instances: Vec<Instance>,
+    /// Whether instances bring the id that they have at their broker. The catalog would make up another one each time.
+    pub known_ids: bool,
     /// Who receives events.
     pub subscriptions: Vec<Subscription>,
     /// Whether the workloads exist: the source controller, the Event Bus, the application-operator, event services.
@@ -147,6 +149,7 @@ impl Scene {
             applications: applications.iter().map(|name| ((*name).to_owned(), service_id(name))).collect(),
             mesh: BTreeMap::new(),
             instances: Vec::new(),
+            known_ids: false,
             subscriptions: Vec::new(),
             workloads: false,
             image: IMAGE.to_owned(),
@@ -301,9 +304,13 @@ impl Scene {
 
         put_all(client, self.offers()?).await?;
         let instances = self.instances.iter();
-        let made = instances
-            .clone()
-            .map(|i| Ok(service_instance(&i.name, &i.namespace, self.service(&i.application)?)));
+        let made = instances.clone().map(|i| {
+            let mut instance = service_instance(&i.name, &i.namespace, self.service(&i.application)?);
+            if self.known_ids {
+                instance["spec"]["externalID"] = format!("id-of-{}", i.name).into();
+            }
+            Ok(instance)
+        });
         put_all(client, made.collect::<Result<Vec<_>>>()?).await?;
         let links = namespaces.iter().filter(|namespace| self.mesh_of(namespace) == Mesh::LinksOnly);
         let links = links.flat_map(|namespace| {
