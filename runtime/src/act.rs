@@ -331,6 +331,11 @@ impl Actor {
         lock(&self.outcomes).push(outcome);
     }
 
+    /// Forgets what the watches saw, when all chains have ended: to look again needs the room, and seldom leads to waits.
+    pub fn forget_watches(&self) {
+        self.watches.forget();
+    }
+
     /// Lets waits go on again after a stop: undo waits too.
     pub fn resume_waits(&self) {
         self.stop.send_replace(false);

@@ -272,7 +272,8 @@ impl Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Entries {
     all: Vec<Entry>,
-    by_object: HashMap<ObjectRef, Vec<usize>>,
+    /// Places in `all`, by object and then by age. A list and not a map of lists: of thousands of objects most have one entry.
+    by_object: Vec<usize>,
 }
 
 impl Entries {
@@ -286,10 +287,11 @@ impl Entries {
 
     /// Adds newer ones.
     pub fn extend(&mut self, more: impl IntoIterator<Item = Entry>) {
-        for entry in more {
-            self.by_object.entry(entry.object.clone()).or_default().push(self.all.len());
-            self.all.push(entry);
-        }
+        self.all.extend(more);
+        let all = &self.all;
+        self.by_object.extend(self.by_object.len()..all.len());
+        // Stable: of one object the older entry stays before the newer one.
+        self.by_object.sort_by(|&a, &b| all[a].object.cmp(&all[b].object));
     }
 
     /// All of them.
@@ -299,12 +301,22 @@ impl Entries {
     }
 
     fn of(&self, object: &ObjectRef) -> impl DoubleEndedIterator<Item = &Entry> {
-        self.by_object.get(object).into_iter().flatten().map(|&index| &self.all[index])
+        let first = self.by_object.partition_point(|&index| self.all[index].object < *object);
+        let rest = &self.by_object[first..];
+        let count = rest.partition_point(|&index| self.all[index].object == *object);
+        rest[..count].iter().map(|&index| &self.all[index])
+    }
+
+    /// The entries of each object, the oldest first.
+    fn of_each(&self) -> impl Iterator<Item = Vec<&Entry>> {
+        let same = |a: &usize, b: &usize| self.all[*a].object == self.all[*b].object;
+        self.by_object.chunk_by(same).map(|places| places.iter().map(|&index| &self.all[index]).collect())
     }
 
     /// The objects that `KIND/[NAMESPACE/]NAME`, as a person wrote them, mean.
     pub fn named(&self, written: &[String]) -> impl Iterator<Item = &ObjectRef> {
-        self.by_object.keys().filter(|object| written.iter().any(|name| object.is_named(name)))
+        let objects = self.of_each().filter_map(|entries| entries.first().map(|entry| &entry.object));
+        objects.filter(|object| written.iter().any(|name| object.is_named(name)))
     }
 
     /// The newest entry for a move.
@@ -315,12 +327,14 @@ impl Entries {
 
     /// Objects of a kind that this journal may have taken away.
     pub fn taken_away(&self, kind: &Kind, namespace: Option<&str>) -> impl Iterator<Item = &ObjectRef> {
-        self.by_object
-            .iter()
-            .filter(move |(object, indexes)| {
-                object.kind == *kind
+        let taken = |entries: Vec<&'_ Entry>| entries.iter().any(|entry| entry.pre_image().is_some());
+        let objects =
+            self.of_each().filter_map(move |entries| Some((&entries.first()?.object, taken(entries))));
+        objects
+            .filter(move |(object, taken)| {
+                *taken
+                    && object.kind == *kind
                     && (namespace.is_none() || object.namespace.as_deref() == namespace)
-                    && indexes.iter().any(|&index| self.all[index].pre_image().is_some())
             })
             .map(|(object, _)| object)
     }

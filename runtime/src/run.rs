@@ -577,6 +577,7 @@ impl<S: Step> Run<'_, S> {
             }
             let more = self.act(migration, &mut plan).await?;
             if more.is_empty() {
+                migration.actor.forget_watches();
                 continue;
             }
             if self.no_return || self.common.on_failure == OnFailure::Step {

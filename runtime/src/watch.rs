@@ -233,6 +233,12 @@ impl Watches {
         Self { cluster, everywhere, watched: Mutex::new(HashMap::new()) }
     }
 
+    /// Ends all watches and forgets what they saw. Nobody may be waiting.
+    pub fn forget(&self) {
+        let ended = std::mem::take(&mut *lock(&self.watched));
+        ended.values().for_each(|watched| watched.task.abort());
+    }
+
     /// Begins to wait for changes in some scopes.
     #[must_use]
     pub fn waiter<'a>(&self, scopes: &'a [Scope]) -> Waiter<'a> {
@@ -284,9 +290,7 @@ impl Watches {
 
 impl Drop for Watches {
     fn drop(&mut self) {
-        for watched in lock(&self.watched).values() {
-            watched.task.abort();
-        }
+        self.forget();
     }
 }
 

@@ -24,6 +24,12 @@ pub fn megabytes(kib: u64) -> f64 {
     kib * 1024.0 / 1e6
 }
 
+/// What the image sets in the environment of a step.
+fn of_the_image() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = include_str!("../../../Dockerfile").lines();
+    lines.filter_map(|line| line.strip_prefix("ENV ")?.split_once('='))
+}
+
 /// Runs a step without a proxy in between; its time, and its peak memory in KiB.
 pub async fn run_alone(binary: &Path, step: &StepCommand, kubeconfig: &Path) -> (Duration, u64) {
     let mut log = tempfile::tempfile().unwrap();
@@ -33,8 +39,7 @@ pub async fn run_alone(binary: &Path, step: &StepCommand, kubeconfig: &Path) -> 
         .env_clear()
         .envs(&step.env)
         .env("BELAY_KUBECONFIG", kubeconfig)
-        // As in the image.
-        .env("MALLOC_ARENA_MAX", "1")
+        .envs(of_the_image())
         .stderr(log.try_clone().unwrap())
         .kill_on_drop(true)
         .spawn()

@@ -118,21 +118,22 @@ fn delivered_by_bus(
     let may_be_replaced = known.is_some() || snapshot.opened.is_some();
     let before =
         known.filter(|known| !known.is_new).and_then(|known| known.item.live_uid()).map(str::to_owned);
-    let subscriptions: Vec<ObjectRef> = snapshot
-        .legacy
-        .get(&(namespace.clone(), application.clone()))
-        .into_iter()
-        .flatten()
-        .map(|name| LEGACY_SUBSCRIPTION.object(&namespace, name))
+    // Names only: there may be thousands of chains with several each.
+    let subscriptions =
+        snapshot.legacy.get(&(namespace.clone(), application.clone())).cloned().unwrap_or_default();
+    let subscription = {
+        let namespace = namespace.clone();
+        move |name: &String| LEGACY_SUBSCRIPTION.object(&namespace, name)
+    };
+    let scopes = std::iter::once(Scope::of(&activation))
+        .chain(subscriptions.iter().map(|name| Scope::of(&subscription(name))))
         .collect();
-    let scopes = std::iter::once(&activation).chain(&subscriptions).map(Scope::of).collect();
     let delivered = move |view: &View<'_>| {
         let Some(live) = view.get(&activation).filter(|live| !is_going(live)) else {
             return Err(format!("{activation} is not there"));
         };
-        let silent =
-            |one: &&ObjectRef| view.get(one).is_some_and(|live| !is_going(&live) && !delivers(&live));
-        if let Some(silent) = subscriptions.iter().find(silent) {
+        let silent = |one: &ObjectRef| view.get(one).is_some_and(|live| !is_going(&live) && !delivers(&live));
+        if let Some(silent) = subscriptions.iter().map(&subscription).find(silent) {
             return Err(format!("{silent} does not deliver yet"));
         }
         if !may_be_replaced || before.as_deref() == Some(uid(&live)) {
