@@ -236,7 +236,9 @@ impl Watches {
     /// Ends all watches and forgets what they saw. Nobody may be waiting.
     pub fn forget(&self) {
         let ended = std::mem::take(&mut *lock(&self.watched));
-        ended.values().for_each(|watched| watched.task.abort());
+        for watched in ended.values() {
+            watched.task.abort();
+        }
     }
 
     /// Begins to wait for changes in some scopes.
