@@ -65,8 +65,10 @@ pub struct Outcome {
 pub enum ChainEnd {
     /// All its moves are made.
     Done,
-    /// It was left alone, and nothing of it was done.
+    /// It was left alone for something in its way, and nothing of it was done.
     Skipped(Finding),
+    /// There is nothing to do any more: somebody has deleted its object, or deletes its namespace.
+    Void(Finding),
     /// It failed.
     Failed {
         /// Why.
@@ -91,6 +93,8 @@ pub(crate) enum Broken {
     Hopeless(String),
     /// Something is in the way that is not ours: leave the chain.
     InTheWay(Finding),
+    /// Somebody has deleted it meanwhile: nothing of the chain is left to do.
+    Gone(Finding),
     /// Another chain failed.
     Stopped,
 }
@@ -432,11 +436,15 @@ impl Actor {
                     self.note(&chain.subject, "skipped", finding.to_string());
                     return ChainEnd::Skipped(finding);
                 }
+                Err(Broken::Gone(finding)) if !wrote => {
+                    self.note(&chain.subject, "skipped", finding.to_string());
+                    return ChainEnd::Void(finding);
+                }
                 // The namespace is going and takes the object with it: there is nothing to migrate, nor to restore.
                 Err(Broken::Call(failure)) if failure.namespace_is_going() => {
                     let finding = Finding::skip(chain.subject.clone(), "its namespace is being deleted");
                     self.note(&chain.subject, "skipped", finding.message.clone());
-                    return ChainEnd::Skipped(finding);
+                    return ChainEnd::Void(finding);
                 }
                 Err(broken) => {
                     let hopeless = matches!(broken, Broken::Hopeless(_)) || step.writes();
@@ -537,6 +545,9 @@ impl Actor {
             }
             trail.made(object, &live);
             let ours = made_by(&live) == Some(&self.run);
+            if ours {
+                lock(&self.made).insert(hash_of(object));
+            }
             self.note(object, if ours { "created" } else { "was there already" }, "");
             return Ok(());
         }
@@ -965,7 +976,7 @@ impl Actor {
     async fn must_exist(&self, object: &ObjectRef) -> Result<Value, Broken> {
         match self.cluster.get(object).await? {
             Some(live) if !is_going(&live) => Ok(live),
-            _ => Err(Broken::InTheWay(Finding::skip(
+            _ => Err(Broken::Gone(Finding::skip(
                 object.clone(),
                 "was deleted by somebody else in the meantime",
             ))),
@@ -1166,7 +1177,7 @@ pub(crate) fn sentence(broken: Broken) -> String {
         }
         Broken::Call(failure) => failure.to_string(),
         Broken::Because(why) | Broken::Hopeless(why) => why,
-        Broken::InTheWay(finding) => finding.message,
+        Broken::InTheWay(finding) | Broken::Gone(finding) => finding.message,
         Broken::Stopped => "stopped".to_owned(),
     }
 }

@@ -12,11 +12,14 @@ use crate::{
     cluster::{Failure, Mode, Precondition},
     journal::{Entries, Entry},
     object::{Body, ObjectRef, is_going, resource_version, shown_time, uid},
-    plan::{Action, Finding, Level, Move, Plan, Removal},
+    plan::{Action, Chain, Finding, Level, Move, Plan, Removal},
 };
 
 /// No step takes as long: a wait for longer ends with the step's own deadline.
 const STEP_AT_MOST: std::time::Duration = std::time::Duration::from_secs(6 * 3600);
+
+/// Objects that are looked at side by side; how many calls are in flight at once, the cluster decides.
+const SIDE_BY_SIDE: usize = 32;
 
 /// Proves that each object that will be taken away could be created again.
 ///
@@ -61,7 +64,7 @@ pub async fn prove_restorable(actor: &Actor, entries: &[Entry]) -> Result<Vec<Fi
                 Err(failure) => Err(failure),
             }
         })
-        .buffer_unordered(32)
+        .buffer_unordered(SIDE_BY_SIDE)
         .try_filter_map(|finding| async move { Ok(finding) })
         .try_collect()
         .await
@@ -119,36 +122,37 @@ impl Tried {
     }
 }
 
-/// Sends every write of a plan as a dry run.
+/// Sends every write of a plan as a dry run, chains side by side.
 pub async fn try_out(actor: &Actor, plan: &Plan, entries: &Entries) -> Result<Tried, Failure> {
     let mut phases = Vec::new();
     for phase in plan.phases.iter().chain(std::iter::once(&plan.point_of_no_return)) {
-        let mut chains = Vec::new();
-        for chain in phase {
-            let mut moves = Vec::new();
-            let mut made: Vec<&ObjectRef> = Vec::new();
-            for step in &chain.moves {
-                let server = match depends_on(step, &made) {
-                    Some(why) => Server::NotTried(why),
-                    None => ask(actor, step, entries).await?,
-                };
-                if matches!(step.action, Action::Create { .. } | Action::Recreate(_)) {
-                    made.push(&step.object);
-                }
-                moves.push(TriedMove {
-                    action: step.verb(),
-                    object: step.object.to_string(),
-                    diff: diff(step),
-                    server,
-                    writes: step.writes(),
-                });
-            }
-            chains.push(TriedChain { subject: chain.subject.to_string(), moves });
-        }
-        phases.push(chains);
+        let tried = stream::iter(phase).map(|chain| try_chain(actor, chain, entries));
+        phases.push(tried.buffered(SIDE_BY_SIDE).try_collect().await?);
     }
     let point_of_no_return = phases.pop().unwrap_or_default();
     Ok(Tried { phases, point_of_no_return })
+}
+
+async fn try_chain(actor: &Actor, chain: &Chain, entries: &Entries) -> Result<TriedChain, Failure> {
+    let mut moves = Vec::new();
+    let mut made: Vec<&ObjectRef> = Vec::new();
+    for step in &chain.moves {
+        let server = match depends_on(step, &made) {
+            Some(why) => Server::NotTried(why),
+            None => ask(actor, step, entries).await?,
+        };
+        if matches!(step.action, Action::Create { .. } | Action::Recreate(_)) {
+            made.push(&step.object);
+        }
+        moves.push(TriedMove {
+            action: step.verb(),
+            object: step.object.to_string(),
+            diff: diff(step),
+            server,
+            writes: step.writes(),
+        });
+    }
+    Ok(TriedChain { subject: chain.subject.to_string(), moves })
 }
 
 /// Why a move cannot be tried: it needs something that an earlier move of its chain makes.

@@ -5,7 +5,7 @@
 //! did not happen. Names are fixed so that a step's account may read its own Secrets by name and list none.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io::{BufRead as _, BufReader, Write as _},
     sync::Arc,
     time::Duration,
@@ -108,6 +108,10 @@ pub struct Journal {
     /// The chains that are being taken back, where it is not all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoing: Option<Vec<ObjectRef>>,
+    /// Chains that were left alone or taken back before the journal was closed: what a person does with their objects
+    /// afterwards is not the step's to take back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub void: Vec<ObjectRef>,
     /// What a person wrote when accepting it, or that a person restored it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remark: String,
@@ -493,7 +497,7 @@ impl Ledger {
         self.head.journals.iter().find(|journal| journal.status.is_open())
     }
 
-    /// Reads the entries of a journal and proves that they are what was written.
+    /// Reads the entries of a journal and proves that they are what was written. Those of chains that are void are left out.
     pub async fn entries(&self, journal: &Journal) -> Result<Entries, Trouble> {
         let mut all = Vec::new();
         let mut packed = Vec::new();
@@ -518,6 +522,8 @@ impl Ledger {
                 })?;
             all.extend(read);
         }
+        let void: HashSet<&ObjectRef> = journal.void.iter().collect();
+        all.retain(|entry| !void.contains(&entry.chain));
         Ok(Entries::new(all))
     }
 
@@ -533,6 +539,7 @@ impl Ledger {
             handed_on: false,
             no_return: false,
             undoing: None,
+            void: Vec::new(),
             remark: String::new(),
             chunks: Vec::new(),
         };
@@ -553,7 +560,6 @@ impl Ledger {
         let mut packed = pack(entries)?;
         // What was added before and is small is written once more with what comes now, under a new name. The head names
         // the one or the other, so nothing is lost half-way.
-        let mut still_named = None;
         if let Some((first, _)) = packed.first_mut()
             && let Some((name, mut bytes)) = self.room.take()
             && let Some(journal) = head.current()
@@ -564,9 +570,8 @@ impl Ledger {
             if let Some((_, count)) = packed.last_mut() {
                 *count += last.entries;
             }
-            still_named = Some(last.name);
         }
-        let free = free_names(&self.step, &mut head.journals, packed.len(), still_named.as_deref());
+        let free = free_names(&self.step, &self.head.journals, &mut head.journals, packed.len());
         let free = free.with_context(|| {
             format!(
                 "the journal of {} is too large: {} objects need {} chunks of {CHUNK_BYTES} bytes, and a step has \
@@ -602,6 +607,16 @@ impl Ledger {
         self.change(|journal| {
             journal.status = status;
             journal.undoing = undoing;
+        })
+        .await
+    }
+
+    /// Closes the open journal of what is done, but for the chains of which nothing is left.
+    pub async fn close(&mut self, void: Vec<ObjectRef>) -> Result<(), Failure> {
+        self.change(|journal| {
+            journal.status = Status::Done;
+            journal.undoing = None;
+            journal.void = void;
         })
         .await
     }
@@ -738,27 +753,28 @@ fn prune(journals: &mut Vec<Journal>) {
     }
 }
 
-/// Names of the ring that no kept journal uses, nor the head as it is stored; the oldest closed journals make room
-/// where it is short.
-fn free_names(
-    step: &str,
-    journals: &mut Vec<Journal>,
-    wanted: usize,
-    still_named: Option<&str>,
-) -> Option<Vec<String>> {
+/// Names of the ring for new chunks. First those that the head as it is stored does not name, so that whatever it names
+/// can be restored until the new head is written; then those of closed journals that are not kept any more, the oldest
+/// of which make room where it is short. Never the open journal's.
+fn free_names(step: &str, stored: &[Journal], kept: &mut Vec<Journal>, wanted: usize) -> Option<Vec<String>> {
+    let names = |journal: &Journal, name: &String| journal.chunks.iter().any(|chunk| chunk.name == *name);
     loop {
         let used = |name: &String| {
-            still_named == Some(name)
-                || journals.iter().any(|j| j.chunks.iter().any(|chunk| chunk.name == *name))
+            kept.iter()
+                .chain(stored.iter().filter(|journal| journal.status.is_open()))
+                .any(|j| names(j, name))
         };
-        let free: Vec<String> = chunk_names(step).filter(|name| !used(name)).take(wanted).collect();
-        if free.len() == wanted {
+        let mut free: Vec<String> = chunk_names(step).filter(|name| !used(name)).collect();
+        // Stable: otherwise in the order of the ring.
+        free.sort_by_key(|name| stored.iter().any(|journal| names(journal, name)));
+        if free.len() >= wanted {
+            free.truncate(wanted);
             return Some(free);
         }
-        if journals.len() <= 1 || journals.last().is_some_and(|journal| journal.status.is_open()) {
+        if kept.len() <= 1 || kept.last().is_some_and(|journal| journal.status.is_open()) {
             return None;
         }
-        journals.pop();
+        kept.pop();
     }
 }
 
@@ -980,6 +996,7 @@ mod tests {
             handed_on: false,
             no_return: false,
             undoing: None,
+            void: Vec::new(),
             remark: String::new(),
             chunks: chunks.map(chunk).collect(),
         }
@@ -987,14 +1004,28 @@ mod tests {
 
     #[test]
     fn old_closed_journals_make_room_and_the_open_one_never_does() {
-        let journal = |chunks| journal("r", Status::Done, chunks);
-        let mut journals = vec![journal(0..0), journal(0..16), journal(16..32)];
-        let free = free_names("s", &mut journals, 10, None).unwrap();
-        assert_eq!((journals.len(), free[0].as_str()), (2, "belay-s-16"));
-        let free = free_names("s", &mut journals, 1, Some("belay-s-16")).unwrap();
-        assert_eq!(free, ["belay-s-17"]);
-        let mut only = vec![journal(0..30)];
-        assert!(free_names("s", &mut only, 3, None).is_none());
+        let journal = |status, chunks| journal("r", status, chunks);
+        let stored = vec![journal(Status::Done, 0..16), journal(Status::Done, 16..32)];
+        let mut kept = [vec![journal(Status::Open, 0..0)], stored.clone()].concat();
+        let free = free_names("s", &stored, &mut kept, 10).unwrap();
+        assert_eq!((kept.len(), free[0].as_str()), (2, "belay-s-16"));
+        // The chunk that is written once more is still named by the head that is stored.
+        let stored = vec![journal(Status::Open, 16..17), journal(Status::Done, 0..16)];
+        let mut kept = vec![journal(Status::Open, 0..0), journal(Status::Done, 0..16)];
+        assert_eq!(free_names("s", &stored, &mut kept, 1).unwrap(), ["belay-s-17"]);
+        let only = vec![journal(Status::Open, 0..30)];
+        assert!(free_names("s", &only, &mut only.clone(), 3).is_none());
+    }
+
+    #[test]
+    fn a_journal_that_is_not_kept_any_more_can_be_restored_until_the_new_head_is_written() {
+        let stored: Vec<Journal> = (0..4).map(|n| journal("r", Status::Done, n..n + 1)).collect();
+        let mut kept = stored.clone();
+        prune(&mut kept);
+        assert_eq!(kept.len(), KEPT);
+        assert_eq!(free_names("s", &stored, &mut kept, 1).unwrap(), ["belay-s-04"]);
+        let last = free_names("s", &stored, &mut kept, 29).unwrap().pop();
+        assert_eq!(last.as_deref(), Some("belay-s-03"), "only where all others are used up");
     }
 
     #[test]

@@ -351,6 +351,8 @@ impl Lock {
                 }
             };
             if life == Life::Dead || (life == Life::Unknown && expired) {
+                // Others count from when it landed, which may have been long before its answer came.
+                let asked = Instant::now();
                 match write(cluster, &object, &mine, found.as_ref()).await {
                     Ok(_) => {
                         let from_the_dead = holder.as_ref().is_some_and(|holder| *holder != me);
@@ -360,7 +362,7 @@ impl Lock {
                             );
                         }
                         let me = mine.holder.clone();
-                        let renewal = tokio::spawn(renew(cluster.clone(), object.clone(), mine));
+                        let renewal = tokio::spawn(renew(cluster.clone(), object.clone(), mine, asked));
                         let lock = Self { cluster: cluster.clone(), object, me, renewal, from_the_dead };
                         let was_home = found.as_ref().is_some_and(makes_home);
                         return if was_home { Ok(lock) } else { lock.in_the_only_home(meta, home).await };
@@ -478,8 +480,7 @@ struct Claim {
     doing: String,
 }
 
-async fn renew(cluster: Arc<Cluster>, object: ObjectRef, mine: Claim) {
-    let mut renewed = Instant::now();
+async fn renew(cluster: Arc<Cluster>, object: ObjectRef, mine: Claim, mut renewed: Instant) {
     cluster.sure_until(Some(renewed + UNSURE));
     let mut forbidden: Option<Instant> = None;
     loop {

@@ -370,7 +370,10 @@ fn config_map(
     }
     let mut history: Vec<String> = vec![format!("{} {}", report.finished, report.verdict)];
     let old = found.and_then(|found| text(found, "/data/history")).unwrap_or_default();
-    history.extend(old.lines().take(HISTORY - 1).map(str::to_owned));
+    // A run with a done record writes its report twice, and has one verdict.
+    let is_same = |before: Stored| before.report.run == report.run && before.report.started == report.started;
+    let again = usize::from(found.and_then(parse).is_some_and(is_same));
+    history.extend(old.lines().skip(again).take(HISTORY - 1).map(str::to_owned));
 
     let mut body = object.manifest();
     body["metadata"]["labels"] = json!({
@@ -485,12 +488,14 @@ mod tests {
         let object = kinds::CONFIG_MAP.object("n", "x");
         let done = [kinds::CONFIG_MAP.object("n", "subject")];
         let first = config_map(&object, &report("first"), &[outcome(1)], &done, None);
-        let second = config_map(&object, &report("second"), &[], &[], Some(&first));
+        let first = config_map(&object, &report("first"), &[outcome(1)], &done, Some(&first));
+        let second = Report { run: "2".into(), ..report("second") };
+        let second = config_map(&object, &second, &[], &[], Some(&first));
         assert_eq!(outcomes(&second), vec![outcome(1)]);
         assert_eq!(done_record(&second).len(), 1);
         let stored = parse(&second).unwrap();
         assert_eq!(stored.report.verdict, "second");
-        assert_eq!(stored.history, ["b second", "b first"]);
+        assert_eq!(stored.history, ["b second", "b first"], "the first was written twice");
         assert!(text(&second, "/data/summary").unwrap().starts_with("second\n"));
     }
 

@@ -154,6 +154,7 @@ pub async fn run<S: Step>(common: &Common, own: &S::Args) -> Ending {
         outcomes: Vec::new(),
         finished_subjects: Vec::new(),
         skipped: HashSet::new(),
+        in_the_way: None,
         taken_back: HashSet::new(),
         first_pod: true,
         no_return: false,
@@ -215,6 +216,9 @@ struct Run<'a, S: Step> {
     finished_subjects: Vec<ObjectRef>,
     /// Subjects whose chains were left alone while acting: later phases and rounds leave them alone too.
     skipped: HashSet<ObjectRef>,
+    /// The first of them that was left alone for something in its way, which the step did not know when it planned what
+    /// cannot be taken back.
+    in_the_way: Option<ObjectRef>,
     /// Subjects of chains that were taken back, and nothing else since.
     taken_back: HashSet<ObjectRef>,
     /// Whether no earlier pod of this Job can have left a journal open.
@@ -249,6 +253,7 @@ impl<S: Step> Run<'_, S> {
             Ready::Nothing(why, missing) => {
                 let ending = Ending::new(Ended::NothingToDo, why);
                 if self.common.dry_run {
+                    dry_run::print(&dry_run::Tried::default(), &self.findings, self.common.output);
                     return Ok(ending);
                 }
                 // With a journal open an earlier attempt has changed things, and that is not nothing: a step may itself
@@ -480,6 +485,9 @@ impl<S: Step> Run<'_, S> {
                 if let Some(ending) = self.finish_chains(migration, &chains).await? {
                     return Ok(ending);
                 }
+                if self.common.on_failure == OnFailure::Chain && Instant::now() >= self.times.forward {
+                    return self.keep_the_others(migration).await;
+                }
                 journal.status = Status::Open;
             }
             if let Some(why) = self.why_not_resume(&journal) {
@@ -533,6 +541,9 @@ impl<S: Step> Run<'_, S> {
                 }
             }
             leave_out(&mut plan, &failed, &self.skipped);
+            if self.in_the_way.is_some() && !self.no_return {
+                plan.point_of_no_return.clear();
+            }
             if round > 1 && !leave_out_refused(&mut plan) {
                 break;
             }
@@ -672,7 +683,10 @@ impl<S: Step> Run<'_, S> {
                 return Err(Stop::Refused(self.refusals()));
             }
         } else {
-            self.add_findings_of_what_appeared(&plan);
+            for finding in appeared(&self.findings, &plan) {
+                log::warn!("appeared meanwhile: {finding}");
+                self.findings.push(finding);
+            }
         }
         // What an earlier phase will change may look made already, and will not be then.
         let mut written: HashSet<ObjectRef> = HashSet::new();
@@ -703,23 +717,6 @@ impl<S: Step> Run<'_, S> {
             }
         }
         Ok((plan, entries))
-    }
-
-    /// A later round stops nothing any more: what would have been refused is left alone and named.
-    fn add_findings_of_what_appeared(&mut self, plan: &Plan) {
-        // A note said something else about the object.
-        let known: HashSet<ObjectRef> = self
-            .findings
-            .iter()
-            .filter(|finding| finding.level != Level::Note)
-            .filter_map(|finding| finding.object.clone())
-            .collect();
-        for finding in plan.findings.iter().filter(|finding| finding.level != Level::Note) {
-            if finding.object.as_ref().is_some_and(|object| !known.contains(object)) {
-                log::warn!("appeared meanwhile: {finding}");
-                self.findings.push(Finding { level: Level::Skip, ..finding.clone() });
-            }
-        }
     }
 
     async fn done_record(&self) -> Result<HashMap<String, String>, Stop> {
@@ -833,6 +830,18 @@ impl<S: Step> Run<'_, S> {
                 return Ok(failed);
             }
         }
+        if let Some(object) = &self.in_the_way
+            && !self.no_return
+            && !plan.point_of_no_return.is_empty()
+        {
+            let message = format!(
+                "what cannot be taken back was not done, since {object} was left alone: put it right or leave it out \
+                 with --exclude, then run the step again"
+            );
+            log::warn!("{message}");
+            self.findings.push(Finding::note(None, message));
+            plan.point_of_no_return.clear();
+        }
         look_anew(&mut plan.point_of_no_return, &plan.phases);
         let mut last: Vec<&Chain> = plan.point_of_no_return.iter().collect();
         last.retain(|chain| !self.skipped.contains(&chain.subject));
@@ -875,9 +884,12 @@ impl<S: Step> Run<'_, S> {
         };
         let mut failed = Vec::new();
         for (subject, end) in ends {
+            if let ChainEnd::Skipped(_) = end {
+                self.in_the_way.get_or_insert_with(|| subject.clone());
+            }
             match end {
                 ChainEnd::Done => self.finished_subjects.push(subject),
-                ChainEnd::Skipped(finding) => {
+                ChainEnd::Skipped(finding) | ChainEnd::Void(finding) => {
                     self.skipped.insert(subject);
                     if !self.findings.contains(&finding) {
                         self.findings.push(finding);
@@ -894,7 +906,8 @@ impl<S: Step> Run<'_, S> {
     async fn succeed(&mut self, migration: &Migration, journalled: bool) -> Result<Ending, Stop> {
         let counts = report::count(&self.outcomes);
         let ending = if self.outcomes.is_empty() {
-            let looked = self.finished_subjects.len();
+            // A subject may have a chain in each phase.
+            let looked = self.finished_subjects.iter().collect::<HashSet<_>>().len();
             let looked =
                 if looked == 0 { String::new() } else { format!("; {looked} objects are as wanted") };
             Ending::new(Ended::NothingToDo, format!("nothing to do{looked}"))
@@ -916,11 +929,34 @@ impl<S: Step> Run<'_, S> {
                 return Err(self.must_run_again(migration, failure).await);
             }
         }
-        let changed = migration.ledger.lock().await.mark(Status::Done, None).await;
-        match changed {
+        let void = self.void(migration).await;
+        let closed = migration.ledger.lock().await.close(void).await;
+        match closed {
             Ok(()) => Ok(()),
             Err(failure) => Err(self.must_run_again(migration, failure).await),
         }
+    }
+
+    /// The chains of the journal of which nothing is left: taken back, or left alone before anything was done. Of a chain
+    /// that this run left alone an earlier attempt may have done something, and that stays to be taken back.
+    async fn void(&self, migration: &Migration) -> Vec<ObjectRef> {
+        let left_alone = self.skipped.iter().filter(|_| migration.own_open.is_none());
+        let nothing_left: HashSet<&ObjectRef> = self.taken_back.iter().chain(left_alone).collect();
+        let finished: HashSet<&ObjectRef> = self.finished_subjects.iter().collect();
+        let entries = migration.actor.entries().await;
+        let is_void = |subject: &&ObjectRef| nothing_left.contains(subject) && !finished.contains(subject);
+        let mut void: Vec<ObjectRef> =
+            entries.all().iter().map(|entry| &entry.chain).filter(is_void).cloned().collect();
+        void.sort();
+        void.dedup();
+        if void.len() > CHAINS_IN_HEAD {
+            log::warn!(
+                "{} chains were left alone: the journal cannot name so many, and a restore will look at them too",
+                void.len()
+            );
+            void.truncate(CHAINS_IN_HEAD);
+        }
+        void
     }
 
     /// All is done, but the journal could not be closed: the next run does that. Nobody died, and the journal says so if
@@ -1122,19 +1158,53 @@ impl<S: Step> Run<'_, S> {
             return Ok(ending);
         }
         self.finished_subjects.retain(|subject| !subjects.contains(subject));
+        self.end_with_the_others(migration, journalled, &why).await
+    }
+
+    /// Some chains are taken back and the others are done: says so, and closes the journal.
+    async fn end_with_the_others(
+        &mut self,
+        migration: &Migration,
+        journalled: bool,
+        why: &str,
+    ) -> Result<Ending, Stop> {
         let kept: HashSet<&ObjectRef> = self.finished_subjects.iter().collect();
+        let back = self.taken_back.iter().filter(|subject| !kept.contains(subject)).count();
         let ending = Ending::new(
             Ended::Restored,
             format!(
-                "failed for {} of {} objects, which are as they were before; the others are done: {why}",
-                subjects.len(),
-                subjects.len() + kept.len()
+                "failed for {back} of {} objects, which are as they were before; the others are done: {why}",
+                back + kept.len()
             ),
         );
         if journalled {
             self.close_journal(migration, &ending).await?;
         }
         Ok(ending)
+    }
+
+    /// The time was up when an earlier attempt was taking some chains back, and died. That is finished now; what was made of
+    /// the others stays, as it would have without the death. What is made in part only is taken back too.
+    async fn keep_the_others(&mut self, migration: &Migration) -> Result<Ending, Stop> {
+        let entries = migration.actor.entries().await;
+        let wanted = |subject: &ObjectRef| !self.taken_back.contains(subject);
+        let earlier = undo::earlier(&migration.actor, &entries, wanted).await.map_err(not_taken_up)?;
+        let chains = entries.all().iter().map(|entry| &entry.chain);
+        let mut half: Vec<ObjectRef> =
+            chains.filter(|chain| wanted(chain) && !earlier.made.contains(*chain)).cloned().collect();
+        half.sort();
+        half.dedup();
+        let why = "the deadline has passed, counted from the Job's start";
+        if !half.is_empty()
+            && let Err(ending) = self.take_back(migration, &half, why).await?
+        {
+            return Ok(ending);
+        }
+        migration.actor.add_earlier(entries.all().iter().filter(|entry| earlier.made.contains(&entry.chain)));
+        self.outcomes = migration.actor.outcomes();
+        self.finished_subjects = earlier.made.into_iter().collect();
+        self.finished_subjects.sort();
+        self.end_with_the_others(migration, true, why).await
     }
 
     async fn dry_run(&mut self, missing: Missing) -> Result<Ending, Stop> {
@@ -1149,6 +1219,12 @@ impl<S: Step> Run<'_, S> {
         let (plan, entries) = self.decide(&migration, true).await?;
         if plan.writes().next().is_some() {
             self.refuse_beside(&migration.others_open)?;
+        }
+        let missing = entries.missing(plan.chains());
+        let unproven = dry_run::prove_restorable(&migration.actor, &missing).await.map_err(refused)?;
+        self.findings.extend(unproven);
+        if self.findings.iter().any(|finding| finding.level == Level::Refuse) {
+            return Err(Stop::Refused(self.refusals()));
         }
         let shown = dry_run::try_out(&migration.actor, &plan, &entries).await.map_err(refused)?;
         dry_run::print(&shown, &self.findings, self.common.output);
@@ -1330,6 +1406,26 @@ fn leave_out(plan: &mut Plan, failed: &[(ObjectRef, String)], skipped: &HashSet<
     }
 }
 
+/// What a later round finds for the first time. It stops nothing any more: what would have been refused is left alone and
+/// named.
+fn appeared(known: &[Finding], plan: &Plan) -> Vec<Finding> {
+    // A note said something else about the object.
+    let objects: HashSet<&ObjectRef> = known
+        .iter()
+        .filter(|finding| finding.level != Level::Note)
+        .filter_map(|finding| finding.object.as_ref())
+        .collect();
+    plan.findings
+        .iter()
+        .filter(|finding| finding.level != Level::Note)
+        .map(|finding| Finding { level: Level::Skip, ..finding.clone() })
+        .filter(|finding| match &finding.object {
+            Some(object) => !objects.contains(object),
+            None => !known.contains(finding),
+        })
+        .collect()
+}
+
 /// A refusal that comes up in a later round cannot stop the step any more, but what it is about is not touched. Returns
 /// whether the rest may be done: not if the refusal is about something that all of it stands on.
 fn leave_out_refused(plan: &mut Plan) -> bool {
@@ -1382,6 +1478,16 @@ mod tests {
         assert_eq!(left, ["b", "b"]);
         leave_out(&mut of_a, &[(map("b"), "failed".to_owned())], &HashSet::new());
         assert_eq!(of_a.chains().count(), 0);
+    }
+
+    #[test]
+    fn what_a_later_round_would_refuse_is_named_once_whether_it_is_about_an_object_or_about_all() {
+        for object in [None, Some(kinds::CONFIG_MAP.object("ns", "a"))] {
+            let plan = plan(object.clone());
+            let found = appeared(&[], &plan);
+            assert_eq!(found, [Finding { level: Level::Skip, ..Finding::refuse(object, "no") }]);
+            assert!(appeared(&found, &plan).is_empty());
+        }
     }
 
     #[test]

@@ -348,7 +348,7 @@ pub fn runtime_rules(meta: &Meta, common: &Common) -> Vec<Rule> {
     if !meta.read_only {
         rules.extend([
             Rule::on(&kinds::SECRET, Some(&home), &["create"]),
-            Rule::on(&kinds::SECRET, Some(&home), &["get", "update", "delete"]).named(own_secrets),
+            Rule::on(&kinds::SECRET, Some(&home), &["get", "update"]).named(own_secrets),
         ]);
     }
     rules

@@ -79,11 +79,13 @@ enum Back {
 /// Takes back what a journal's entries say, of all chains or of some.
 pub async fn undo(actor: &Actor, entries: &Entries, chains: Option<&[ObjectRef]>) -> Result<Undone, Halt> {
     actor.resume_waits();
+    let began = Instant::now();
     let mut undone = pass(actor, entries, chains).await?;
     // A call of a run that died, or one whose answer was lost, may land after we looked. The server drops it after
-    // its timeout, so one more look after that sees everything.
+    // its timeout, so one more look after that sees everything. What counts is when the first look began: it may have
+    // waited for one object long after it had seen another.
     if let Some(until) = actor.cluster.lands_until()
-        && until > Instant::now()
+        && until > began
     {
         log::info!("waiting until no late call can land any more, then looking once more");
         tokio::select! {
@@ -329,7 +331,7 @@ async fn instead(actor: &Actor, moves: &[Move]) -> Result<Back, Broken> {
         // What the plan saw is from before the move that is taken back.
         let step = Move { live: None, ..step.clone() };
         match actor.make(&step, &mut trail).await {
-            Err(Broken::InTheWay(finding)) => return Ok(Back::Left(finding.message)),
+            Err(Broken::InTheWay(finding) | Broken::Gone(finding)) => return Ok(Back::Left(finding.message)),
             other => other?,
         }
     }

@@ -646,6 +646,7 @@ mod tests {
             handed_on: false,
             no_return: false,
             undoing: None,
+            void: Vec::new(),
             remark: String::new(),
             chunks: Vec::new(),
         }

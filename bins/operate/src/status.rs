@@ -597,6 +597,7 @@ mod tests {
             no_return: false,
             handed_on: false,
             undoing: None,
+            void: Vec::new(),
             remark: String::new(),
             chunks: Vec::new(),
         }

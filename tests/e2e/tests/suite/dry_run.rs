@@ -6,7 +6,7 @@ use e2e::{
 };
 use standins::{
     Behaviour, fixtures,
-    kinds::{DEPLOYMENT, HTTP_SOURCE},
+    kinds::{DEPLOYMENT, GADGET, HTTP_SOURCE},
 };
 
 #[tokio::test]
@@ -95,4 +95,16 @@ async fn a_dry_run_refuses_what_the_run_itself_would_refuse() {
         .exits(3)
         .writes_nothing()
         .says("--exclude Application/with.dot");
+}
+
+#[tokio::test]
+async fn a_dry_run_refuses_to_take_away_what_could_not_be_made_again() {
+    let world = World::fixture(prompt()).await;
+    let example = fixtures::gadget("drill", world.place, "crank");
+    let unless = "object.metadata.name != 'drill'";
+    policy::refuse_create(&world.api, "e2e-no-drill", &resource(&GADGET), unless, &example).await;
+    let tried = world.run(&world.step(&["--dry-run"])).await;
+    policy::remove(&world.api, "e2e-no-drill").await;
+    tried.exits(3).writes_nothing();
+    tried.says("Gadget/e2e-workshop/drill: will not be deleted, since it could not be created again");
 }

@@ -42,7 +42,7 @@ fn jobs() -> Resource {
 }
 
 /// A Job that began some seconds ago, and whose pods nobody runs.
-async fn job(world: &World, began: Duration) -> Value {
+pub(crate) async fn job(world: &World, began: Duration) -> Value {
     let container = json!({"name": "step", "image": "none"});
     let pod = json!({"restartPolicy": "Never", "containers": [container]});
     let job =

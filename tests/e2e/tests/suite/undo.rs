@@ -256,6 +256,90 @@ async fn an_undo_of_one_chain_that_dies_is_finished_before_anything_else() {
     assert_eq!((&journal["status"], &journal["undoing"]), (&json!("done"), &json!(null)));
 }
 
+/// What the next pod finds past the deadline: the tenants whose chains were done keep what they have.
+#[tokio::test]
+async fn an_undo_of_one_chain_that_dies_past_the_deadline_does_not_take_the_others_back() {
+    let world = World::mesh(never_ready("logistics")).await;
+    world.applications(&["commerce", "logistics"]).await;
+    crate::time::job(&world, Duration::ZERO).await;
+    let in_job = |flags: &[&str]| world.sources(flags).env("BELAY_JOB_NAME", "step");
+    let step = in_job(&["--on-failure", "chain", "--ready-within", "3"]);
+    let takes_back = |call: &Call| is_move(call) && call.verb == harness::Verb::Delete;
+    let killed = world.run_with(&step, vec![Fault::KillBefore(At::first(takes_back))]).await;
+    assert_eq!(killed.exit, Exit::Signal(9));
+    let run = world.run(&in_job(&["--on-failure", "chain", "--deadline", "2"])).await;
+    run.exits(4).says("failed for 1 of 2 objects, which are as they were before; the others are done");
+    assert_eq!(world.names(&HTTP_SOURCE).await, ["commerce"]);
+    assert_eq!(world.journal_status(STEP).await, "done");
+    world.run(&world.operate("restore", &["--step", STEP])).await.exits(0).says("1 change was taken back");
+    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+}
+
+/// A pod dies with a call in flight. It lands when the undo has looked at its object, and is still busy with another.
+#[tokio::test]
+async fn a_call_that_lands_while_undo_is_busy_with_another_object_is_taken_back_too() {
+    let world = World::fixture(prompt()).await;
+    let before = world.state().await;
+    let killed = world
+        .run_with(&world.step(&[]), vec![Fault::KillAndLandLate(At::first(crate::creates("anvil")))])
+        .await;
+    assert_eq!(killed.exit, Exit::Signal(9));
+    // Longer than a call may be on its way.
+    let looks_at = |plural: &'static str, name: &'static str| {
+        move |call: &Call| {
+            call.verb == harness::Verb::Get
+                && call.target.resource == plural
+                && call.name.as_deref() == Some(name)
+        }
+    };
+    let busy = At::first(looks_at("deployments", "engine"));
+    let busy = Fault::Delay { at: Some(busy), by: Duration::from_secs(12) };
+    let restore = world.start(&world.operate("restore", &["--step", "fixture"]), vec![busy]).await;
+    restore.proxy.when(looks_at("gadgets", "anvil"), SOON).await.unwrap();
+    let landed = killed.held.unwrap().land().await;
+    assert_eq!(landed.answer, Ok(201));
+    restore.wait().await.unwrap().exits(0).says("looking once more");
+    let after = world.state().await;
+    assert!(before.diff(&after).is_empty(), "{}", before.diff(&after));
+}
+
+/// What failed was put back and is its owner's again, whatever becomes of it afterwards.
+#[tokio::test]
+async fn a_restore_passes_by_the_chains_that_were_taken_back_at_once() {
+    let world = World::fixture(prompt()).await;
+    let broken = At::first(crate::creates("anvil-manual"));
+    let broken = Fault::FailForGood { at: broken, status: 422, scope: Scope::Target, until: None };
+    let step = world.step(&["--reversible", "--on-failure", "chain"]);
+    world.run_with(&step, vec![broken]).await.exits(4).says("failed for 1 of ");
+    assert_eq!(world.journal_status("fixture").await, "done");
+    world.patch(&WIDGET, "anvil", &json!({"spec": {"phase": "Retired"}})).await;
+    world.run(&world.operate("restore", &["--step", "fixture"])).await.exits(0);
+    assert_eq!(world.get(&WIDGET, "anvil").await.unwrap()["spec"]["phase"], "Retired");
+    assert_eq!(world.get(&WIDGET, "bench").await.unwrap()["spec"]["phase"], "Draft");
+}
+
+/// The step did not know of it when it planned what cannot be taken back.
+#[tokio::test]
+async fn with_something_in_the_way_the_point_of_no_return_is_not_passed() {
+    let world = World::fixture(prompt()).await;
+    let later = Fault::Delay { at: Some(At::first(crate::creates("anvil"))), by: Duration::from_secs(3) };
+    let run = world.start(&world.step(&[]), vec![later]).await;
+    cluster::wait_until("the call is under way", SOON, async || {
+        Ok(run.proxy.calls().iter().any(crate::creates("anvil")))
+    })
+    .await
+    .unwrap();
+    world.create(&standins::fixtures::gadget("anvil", world.place, "somebody")).await;
+    let run = run.wait().await.unwrap();
+    run.exits(0)
+        .says("what cannot be taken back was not done, since Widget/e2e-workshop/anvil was left alone");
+    let station = world.api.get(&resource(&STATION), None, STATION_NAME).await.unwrap().unwrap();
+    assert_eq!(station["spec"]["state"], "Opening");
+    let maps = harness::Resource::core("configmaps");
+    assert!(world.api.get(&maps, Some(world.place), "leftover").await.unwrap().is_some());
+    assert_eq!(world.get(&WIDGET, "bench").await.unwrap()["spec"]["phase"], "Active");
+}
+
 /// Waits until a call is sent that the proxy holds back.
 async fn until_under_way(run: &Running, is_it: fn(&Call) -> bool) {
     cluster::wait_until("the call is under way", SOON, async || Ok(run.proxy.calls().iter().any(is_it)))
