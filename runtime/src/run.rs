@@ -17,8 +17,8 @@ use crate::{
     journal::{Entries, Entry, Journal, Ledger, Status, Trouble, head_name, now},
     lock::{self, Lock, NotLocked},
     logging::Meter,
-    object::{Kind, ObjectRef, kinds, shown_time, text, uid},
-    plan::{Action, Chain, Closing, Finding, Level, Move, Plan},
+    object::{Body, Kind, ObjectRef, kinds, shown_time, text, uid},
+    plan::{Action, Chain, Closing, Field, Finding, Level, Move, Plan},
     preflight::{self, Preflight},
     report::{self, Report, Result as Ended},
     step::{Meta, Missing, Reader, Step, runtime_rules, watched_everywhere},
@@ -688,6 +688,7 @@ impl<S: Step> Run<'_, S> {
                 self.findings.push(finding);
             }
         }
+        drop_overtaken(&mut plan, &entries);
         // What an earlier phase will change may look made already, and will not be then.
         let mut written: HashSet<ObjectRef> = HashSet::new();
         for phase in plan.phases.iter_mut().chain(std::iter::once(&mut plan.point_of_no_return)) {
@@ -1384,6 +1385,29 @@ fn reasons(failed: &[(ObjectRef, String)]) -> String {
     format!("{}{more}", first.join("; ")).trim_end_matches('.').to_owned()
 }
 
+/// Drops the moves that this journal's run has made and that a later phase has overtaken: their fields hold what that one
+/// set, and would be set back.
+fn drop_overtaken(plan: &mut Plan, entries: &Entries) {
+    let phases = plan.phases.iter_mut().chain(std::iter::once(&mut plan.point_of_no_return));
+    let mut later: HashMap<ObjectRef, Vec<Field>> = HashMap::new();
+    for phase in phases.rev().filter(|_| !entries.all().is_empty()) {
+        for chain in phase.iter_mut().filter(|_| !later.is_empty()) {
+            chain.moves.retain(|step| {
+                let (fields, live) = (step.action.fields(), step.live.as_ref().map(Body::value));
+                let (Some(live), Some(later)) = (live, later.get(&step.object)) else { return true };
+                let is_set = |field: &Field| later.iter().any(|l| l.path == field.path && l.is_in(&live));
+                fields.is_empty() || !fields.iter().all(is_set) || entries.find(step).is_none()
+            });
+        }
+        for step in phase.iter().flat_map(|chain| &chain.moves) {
+            let fields = step.action.fields();
+            if !fields.is_empty() {
+                later.entry(step.object.clone()).or_default().extend(fields);
+            }
+        }
+    }
+}
+
 /// Whether a move would set or make once more what this run has set or made already: somebody else has changed it since,
 /// and would again.
 fn is_fight(actor: &Actor, step: &Move, entries: &Entries) -> bool {
@@ -1450,6 +1474,7 @@ fn run_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::FieldPath;
 
     fn plan(refused: Option<ObjectRef>) -> Plan {
         let chain = |name: &str| Chain::new(kinds::CONFIG_MAP.object("ns", name), Vec::new());
@@ -1478,6 +1503,29 @@ mod tests {
         assert_eq!(left, ["b", "b"]);
         leave_out(&mut of_a, &[(map("b"), "failed".to_owned())], &HashSet::new());
         assert_eq!(of_a.chains().count(), 0);
+    }
+
+    #[test]
+    fn a_field_that_a_later_phase_has_set_is_not_set_back_by_the_one_before() {
+        let label = |value: &str| {
+            vec![Field { path: FieldPath::dotted("metadata.labels.a"), value: Some(value.into()) }]
+        };
+        let of = |live: &str| {
+            let object = kinds::CONFIG_MAP.object("ns", "a");
+            let live = serde_json::json!({"metadata": {"name": "a", "labels": {"a": live}}});
+            let item = crate::plan::Item::new(object, Some(&live), None);
+            let chain = |value: &str| Chain::new(item.object.clone(), vec![Move::patch(&item, label(value))]);
+            Plan { phases: vec![vec![chain("1")], vec![chain("2")]], ..Plan::default() }
+        };
+        let entries = Entries::new(Entries::default().missing(of("0").chains()));
+        let left = |live: &str, entries: &Entries| {
+            let mut plan = of(live);
+            drop_overtaken(&mut plan, entries);
+            plan.phases.iter().map(|phase| phase[0].moves.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(left("2", &entries), [0, 1], "the second is found made by itself");
+        assert_eq!((left("1", &entries), left("0", &entries)), (vec![1, 1], vec![1, 1]));
+        assert_eq!(left("2", &Entries::default()), [1, 1], "somebody else had set it");
     }
 
     #[test]
