@@ -18,6 +18,7 @@ use belay_runtime::{
     undo::{self, Undone},
     watch::Everywhere,
 };
+use clap::builder::BoolishValueParser;
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 use tokio::{sync::Mutex, time::Instant};
@@ -44,7 +45,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, env = "BELAY_RUN", value_name = "ID")]
     run: Option<String>,
     /// Show what would be taken back, and write nothing.
-    #[arg(long)]
+    #[arg(long, env = "BELAY_DRY_RUN", value_parser = BoolishValueParser::new())]
     dry_run: bool,
     /// How long it may take.
     #[arg(long, env = "BELAY_DEADLINE", value_parser = duration, default_value = "5m", value_name = "TIME")]

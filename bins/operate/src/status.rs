@@ -30,13 +30,15 @@ pub(crate) struct StatusArgs {
     #[arg(long, env = "BELAY_FAMILY", value_name = "NAME")]
     family: Option<String>,
     /// How the table looks.
-    #[arg(long, short, value_enum, default_value = "table", value_name = "FORMAT")]
+    #[arg(long, short, env = "BELAY_OUTPUT", value_enum, default_value = "table", value_name = "FORMAT")]
     output: Format,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Format {
     /// For people.
+    // Steps call it text, and the variable is one for all.
+    #[value(alias = "text")]
     Table,
     /// For programs.
     Json,

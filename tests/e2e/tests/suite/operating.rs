@@ -41,7 +41,7 @@ async fn finished_steps_are_undone_in_the_reverse_of_their_order() {
     world.run(&second).await.exits(0).says("1 change was taken back");
     assert_eq!(world.get(&DEPLOYMENT, "publisher").await.unwrap()["spec"]["replicas"], 2);
     world
-        .run(&first.clone().args(["--dry-run"]))
+        .run(&first.clone().env("BELAY_DRY_RUN", "true"))
         .await
         .exits(0)
         .writes_nothing()
