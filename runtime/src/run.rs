@@ -1188,14 +1188,22 @@ impl<S: Step> Run<'_, S> {
             findings: self.findings.clone(),
             lines: self.lines.clone(),
             versions: BTreeMap::from([("belay".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
+            rerun: self.rerun(),
         }
     }
 
+    /// The command that runs this step alone, where the chart has told which CronJob is for that.
+    fn rerun(&self) -> String {
+        let cron_job = std::env::var("BELAY_CRON_JOB").unwrap_or_default();
+        report::rerun(&cron_job, &self.common.namespace(), &self.id)
+    }
+
     /// Report, Event, unlock. None of them can change the verdict any more: what fails is only logged.
-    async fn close(mut self, ending: Ending) -> Ending {
+    async fn close(mut self, mut ending: Ending) -> Ending {
         if self.common.dry_run {
             return ending;
         }
+        ending.verdict = report::with_rerun(Self::META.name, ending.result, &ending.verdict, &self.rerun());
         // Even a step that used up all its time may still say what happened.
         self.cluster.set_deadline(self.cluster.deadline().max(Instant::now() + Duration::from_secs(10)));
         let report = Report { versions: report::versions(&self.cluster).await, ..self.report(&ending) };

@@ -307,8 +307,9 @@ impl Told {
     async fn tell(self, cluster: &Cluster, meta: &Meta, home: &str) -> Ending {
         let before = report::read(cluster, home, meta.name).await;
         let before = before.ok().flatten().as_ref().and_then(report::parse);
-        let (release, namespace) =
-            before.map(|stored| (stored.report.release, stored.report.namespace)).unwrap_or_default();
+        let (release, namespace, rerun) = before
+            .map(|Stored { report, .. }| (report.release, report.namespace, report.rerun))
+            .unwrap_or_default();
         let report = Report {
             step: meta.name.to_owned(),
             family: meta.family.to_owned(),
@@ -325,6 +326,7 @@ impl Told {
             findings: Vec::new(),
             lines: Vec::new(),
             versions: report::versions(cluster).await,
+            rerun,
         };
         if let Err(failure) = report::write(cluster, home, &report, &self.outcomes, &[]).await {
             log::warn!("the report could not be written: {failure}");

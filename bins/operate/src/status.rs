@@ -160,9 +160,24 @@ impl Row {
         }
     }
 
-    /// The command that a person wants next, if nobody else is at work.
+    /// What runs the step again: the command, where the last report has one.
+    fn again(&self) -> String {
+        let rerun = self.stored.as_ref().map_or("", |stored| stored.report.rerun.as_str());
+        match (rerun.rsplit_once(' '), self.newer()) {
+            (None, _) => format!("run {} again", self.step),
+            (Some(_), None) => rerun.to_owned(),
+            // The Job of that name may be the run that has left no report, and no other can have its name.
+            (Some((command, _)), Some(journal)) => {
+                let new: String = journal.changed.chars().filter(char::is_ascii_digit).collect();
+                format!("{command} again-{new}")
+            }
+        }
+    }
+
+    /// The command that a person wants next, if nobody else is at work. Nothing stands right behind a command that could be
+    /// taken for a part of it.
     fn next_command(&self) -> String {
-        let (step, home) = (&self.step, &self.home);
+        let (step, home, again) = (&self.step, &self.home, self.again());
         let restore = format!("belay restore --step {step} --home {home}");
         let accept = format!("belay accept --step {step} --home {home}");
         let state = self.state();
@@ -170,23 +185,21 @@ impl Row {
             _ if state == State::Running => "wait until it has ended".to_owned(),
             _ if self.journals_unknown => "see below".to_owned(),
             Some(_) if state == State::Unknown => "see below: it may be at work".to_owned(),
-            Some(journal) if journal.no_return => format!("run {step} again: it only goes forward"),
+            Some(journal) if journal.no_return => format!("it only goes forward: {again}"),
             Some(journal)
                 if journal.status == Status::Undoing && state == State::Ended(Ended::NotRestored) =>
             {
-                format!("look at what belay report {step} names, then {restore}, or {accept}")
+                format!("look at what belay report {step} names, then {restore} or {accept}")
             }
             Some(journal) if journal.status == Status::Undoing || journal.is_given_up() => {
-                format!("run {step} again or {restore}: either finishes the undo")
+                format!("either finishes the undo: {again} or {restore}")
             }
-            Some(_) => format!("run {step} again, or {restore}"),
+            Some(_) => format!("{again} or {restore}"),
             None => match state {
                 State::Ended(Ended::Refused | Ended::Restored | Ended::Usage) => {
-                    format!("cure the cause, then run {step} again")
+                    format!("cure the cause, then {again}")
                 }
-                State::Ended(Ended::NotNow | Ended::Stopped | Ended::Terminated | Ended::Unfinished) => {
-                    format!("run {step} again")
-                }
+                State::Ended(Ended::NotNow | Ended::Stopped | Ended::Terminated | Ended::Unfinished) => again,
                 _ => "-".to_owned(),
             },
         }
@@ -585,6 +598,7 @@ mod tests {
             findings: Vec::new(),
             lines: Vec::new(),
             versions: [].into(),
+            rerun: String::new(),
         };
         Stored { report, history: Vec::new() }
     }
@@ -651,26 +665,26 @@ mod tests {
                 "-".to_owned(),
             ),
             // A run died, whatever the one before said.
-            (row(None, vec![journal(Status::Open)]), "died half-way", format!("run s again, or {restore}")),
+            (row(None, vec![journal(Status::Open)]), "died half-way", format!("run s again or {restore}")),
             (
                 row(Some(reported(Ended::Done, EARLIER)), vec![journal(Status::Open)]),
                 "died half-way",
-                format!("run s again, or {restore}"),
+                format!("run s again or {restore}"),
             ),
             (
                 row(None, vec![given_up]),
                 "died half-way",
-                format!("run s again or {restore}: either finishes the undo"),
+                format!("either finishes the undo: run s again or {restore}"),
             ),
             (
                 row(Some(reported(Ended::Done, EARLIER)), vec![journal(Status::Undoing)]),
                 "died half-way",
-                format!("run s again or {restore}: either finishes the undo"),
+                format!("either finishes the undo: run s again or {restore}"),
             ),
             (
                 row(Some(reported(Ended::Done, THEN)), vec![handed_on]),
                 "told to stop",
-                format!("run s again, or {restore}"),
+                format!("run s again or {restore}"),
             ),
             (
                 Row { lock_unknown: true, ..row(None, vec![journal(Status::Open)]) },
@@ -700,17 +714,17 @@ mod tests {
             (
                 row(Some(reported(Ended::NotRestored, LATER)), vec![journal(Status::Undoing)]),
                 "failed, NOT RESTORED",
-                format!("look at what belay report s names, then {restore}, or {accept}"),
+                format!("look at what belay report s names, then {restore} or {accept}"),
             ),
             (
                 row(Some(reported(Ended::Unfinished, LATER)), vec![no_return(Status::Open)]),
                 "unfinished",
-                "run s again: it only goes forward".to_owned(),
+                "it only goes forward: run s again".to_owned(),
             ),
             (
                 row(Some(reported(Ended::Refused, LATER)), vec![journal(Status::Open)]),
                 "refused",
-                format!("run s again, or {restore}"),
+                format!("run s again or {restore}"),
             ),
             // Past no return and finished: nothing is open.
             (row(Some(reported(Ended::Done, LATER)), vec![no_return(Status::Done)]), "done", "-".to_owned()),
@@ -718,6 +732,34 @@ mod tests {
             (row(None, vec![journal(Status::Done)]), "done", "-".to_owned()),
         ] {
             assert_eq!((row.state().word(), row.next()), (word, next));
+        }
+    }
+
+    #[test]
+    fn where_the_last_report_has_the_command_that_is_what_comes_next() {
+        let create = "kubectl create job --namespace n --from=cronjob/mesh-s";
+        let reported = |result, finished| {
+            let mut stored = reported(result, finished);
+            stored.report.rerun = format!("{create} again-0f3c9");
+            Some(stored)
+        };
+        let no_return = Journal { no_return: true, ..journal(Status::Open) };
+        for (row, next) in [
+            (row(reported(Ended::Refused, LATER), vec![]), "cure the cause, then {create} again-0f3c9"),
+            (row(reported(Ended::Stopped, LATER), vec![]), "{create} again-0f3c9"),
+            (
+                row(reported(Ended::Unfinished, LATER), vec![no_return]),
+                "it only goes forward: {create} again-0f3c9",
+            ),
+            (row(reported(Ended::Done, LATER), vec![journal(Status::Done)]), "-"),
+            // The Job again-0f3c9 may be what died.
+            (
+                row(reported(Ended::Refused, EARLIER), vec![journal(Status::Open)]),
+                "{create} again-20260101110000 or belay restore --step s --home h",
+            ),
+        ] {
+            let next = next.replace("{create}", create);
+            assert_eq!((row.next(), &row.as_json(&[])["next"]), (next.clone(), &json!(next)));
         }
     }
 
@@ -753,7 +795,7 @@ mod tests {
             "wait until the run that holds the lock has ended, then look again"
         );
         at_work.life = Life::Dead;
-        assert!(busy(&at_work, died()).starts_with("run s again, or "));
+        assert!(busy(&at_work, died()).starts_with("run s again or "));
     }
 
     #[test]

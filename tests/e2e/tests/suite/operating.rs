@@ -203,7 +203,7 @@ async fn status_tells_of_every_step_what_happened_and_what_to_do_next() {
     let run = world.run(&status).await;
     run.exits(0).writes_nothing().says("1 open journal: ").says("died half-way").says("OPEN since");
     run.says(
-        "run create-missing-sources again, or belay restore --step create-missing-sources --home e2e-home",
+        "run create-missing-sources again or belay restore --step create-missing-sources --home e2e-home",
     );
 
     let rows = world.run(&status.clone().args(["-o", "json"])).await.exits(0).json();
@@ -217,6 +217,30 @@ async fn status_tells_of_every_step_what_happened_and_what_to_do_next() {
     world.run(&world.sources(&["--release", "mesh"])).await.exits(0);
     let none = world.run(&status.clone().args(["--release", "no-such"])).await;
     none.exits(0).says("no step of release no-such has run here").never_says(SOURCES);
+}
+
+/// The chart tells each step the name of the CronJob that runs it again.
+#[tokio::test]
+async fn verdict_and_status_end_with_the_command_that_runs_the_step_again() {
+    let never = Behaviour { never_ready: vec!["commerce".to_owned()], ..Behaviour::default() };
+    let world = World::mesh(never).await;
+    world.applications(&["commerce"]).await;
+    let sources = world.sources(&["--ready-within", "3"]).env("BELAY_CRON_JOB", "mesh-sources");
+    let run = world.run(&sources).await;
+    let command = "kubectl create job --namespace e2e-home --from=cronjob/mesh-sources again-";
+    run.exits(4).says(&format!("Cure the cause, then upgrade again, or run this step alone: {command}"));
+    let status = world.operate("status", &[]);
+    world.run(&status).await.exits(0).says(&format!("cure the cause, then {command}"));
+    let rerun = text(&world.report(SOURCES).await["rerun"]);
+    assert!(rerun.starts_with(command), "{rerun}");
+    // Who dies says nothing: the Job of the last command may be the one that died.
+    // Times are written to the second, and this must be a later one.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    world.standins.change(|behaviour| behaviour.never_ready.clear());
+    world.run_with(&sources, vec![Fault::KillAfter(At::first(is_move))]).await;
+    let row = world.run(&status.clone().args(["-o", "json"])).await.exits(0).json()[0].clone();
+    let next = text(&row["next"]);
+    assert!(next.starts_with(command) && !next.contains(&rerun), "{next}");
 }
 
 #[tokio::test]
@@ -325,7 +349,7 @@ async fn a_run_that_was_told_to_stop_is_not_called_dead() {
     world.applications(&["commerce", "logistics"]).await;
     world.run_with(&world.sources(&[]), vec![Fault::Terminate(At::first(is_move))]).await.exits(143);
     let run = world.run(&world.operate("status", &[])).await;
-    run.exits(0).says("told to stop").says("run create-missing-sources again, or belay restore");
+    run.exits(0).says("told to stop").says("run create-missing-sources again or belay restore");
     run.never_says("died half-way");
 }
 
