@@ -227,7 +227,7 @@ impl Row {
     fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         if let Some(at_work) = &self.at_work {
-            words.push(format!("{}: {}", self.step, told(at_work)));
+            words.push(format!("{}: {}", self.step, told(at_work, &self.family, &self.home)));
         }
         let verdict = self.stored.as_ref().map(|stored| stored.report.verdict.as_str());
         match (self.newer().filter(|_| !self.is_running()), verdict) {
@@ -281,14 +281,16 @@ fn busy_with(at_work: &AtWork) -> Option<String> {
     is_at_work(at_work).then(|| doing.unwrap_or_else(|| "the run that holds the lock".to_owned()))
 }
 
-fn told(at_work: &AtWork) -> String {
+/// What is to be said of who holds a family's lock in one of its homes.
+fn told(at_work: &AtWork, family: &str, home: &str) -> String {
     let AtWork { holder, since, renewed, doing, life } = at_work;
     let since = age(since);
     let doing = doing.as_ref().map(|doing| format!(" ({doing})")).unwrap_or_default();
     match life {
         Life::Alive => format!("{holder} is at work since {since}{doing}"),
         Life::Dead => format!(
-            "{holder} has ended without giving the lock back{doing}: the next run takes it over, or belay unlock"
+            "{holder} has ended without giving the lock back{doing}: the next run takes it over, or belay unlock --family \
+             {family} --home {home}"
         ),
         Life::Unknown => format!(
             "{holder} has the lock since {since}{doing} and said so {} ago; from here nobody can see whether it runs",
@@ -427,7 +429,11 @@ async fn look(
             }
         }
         if let Some(at_work) = at_work.filter(|_| !claimed) {
-            found.note(family, home, format!("{family} in namespace {home}: {}", told(&at_work)));
+            found.note(
+                family,
+                home,
+                format!("{family} in namespace {home}: {}", told(&at_work, family, home)),
+            );
         }
     }
     if let (Some(failure), true) = (homes.unsure, found.rows.len() == begin) {
@@ -778,6 +784,16 @@ mod tests {
             assert_eq!(row.next() == "wait until it has ended", runs);
             assert!(row.words()[0].contains("somebody"));
         }
+    }
+
+    #[test]
+    fn the_lock_of_a_dead_run_is_told_with_the_whole_command_that_releases_it() {
+        let row = Row {
+            family: "f".into(),
+            at_work: Some(held(Life::Dead, EARLIER)),
+            ..row(None, vec![journal(Status::Open)])
+        };
+        assert!(row.words()[0].ends_with(", or belay unlock --family f --home h"), "{:?}", row.words());
     }
 
     #[test]
