@@ -101,10 +101,31 @@ impl Row {
         self.journals.iter().find(|journal| journal.status.is_open())
     }
 
+    /// The release that ran it last; none if it was run by hand, or if nothing is known.
+    fn release(&self) -> Option<&str> {
+        self.stored
+            .as_ref()
+            .map(|stored| stored.report.release.as_str())
+            .filter(|release| !release.is_empty())
+    }
+
     /// Whether a release may have run it: one that was run by hand, or of which nothing is known, is anybody's.
     fn is_of(&self, release: &str) -> bool {
-        let of = self.stored.as_ref().map_or("", |stored| stored.report.release.as_str());
-        of.is_empty() || of == release
+        self.release().is_none_or(|of| of == release)
+    }
+
+    /// Why it concerns other releases too, if it does: they share the family's lock, and no step of it writes anything beside
+    /// an open journal.
+    fn holds_up_others(&self) -> Option<&'static str> {
+        if self.is_running() {
+            Some("it is at work")
+        } else if self.open().is_some() {
+            Some("its journal is open")
+        } else if self.journals_unknown {
+            Some("its journal may be open")
+        } else {
+            None
+        }
     }
 
     fn is_running(&self) -> bool {
@@ -334,6 +355,20 @@ struct Found {
 }
 
 impl Found {
+    /// Adds a step, unless only those of a release were asked for, and it is of another and does not concern this one.
+    fn add(&mut self, row: Row, release: Option<&str>) {
+        if let Some(release) = release.filter(|release| !row.is_of(release)) {
+            let Some(why) = row.holds_up_others() else { return };
+            let other = row.release().unwrap_or_default();
+            let text = format!(
+                "{}: this is of release {other}, and shown because {why}: that holds up the steps of release {release}",
+                row.step
+            );
+            self.note(&row.family, &row.home, text);
+        }
+        self.rows.push(row);
+    }
+
     fn note(&mut self, family: &str, home: &str, text: String) {
         self.notes.push(Note { family: family.to_owned(), home: home.to_owned(), text });
     }
@@ -424,9 +459,7 @@ async fn look(
             if is_empty && row.problems.is_empty() && !row.is_running() {
                 continue;
             }
-            if args.release.as_ref().is_none_or(|release| row.is_of(release)) {
-                found.rows.push(row);
-            }
+            found.add(row, args.release.as_deref());
         }
         if let Some(at_work) = at_work.filter(|_| !claimed) {
             found.note(
@@ -837,6 +870,37 @@ mod tests {
         };
         assert!(of("mesh").is_of("mesh") && of("").is_of("mesh") && row(None, Vec::new()).is_of("mesh"));
         assert!(!of("mesh").is_of("shop"));
+    }
+
+    #[test]
+    fn what_holds_up_a_release_is_shown_to_it_whoever_ran_it() {
+        let of_shop = || {
+            let mut stored = reported(Ended::Done, EARLIER);
+            stored.report.release = "shop".to_owned();
+            stored
+        };
+        let shown = |row: Row| {
+            let mut found = Found::default();
+            found.add(row, Some("mesh"));
+            let notes: Vec<String> = found.notes.into_iter().map(|note| note.text).collect();
+            (found.rows.len(), notes.join(" "))
+        };
+        let done = || row(Some(of_shop()), vec![journal(Status::Done)]);
+        assert_eq!(shown(done()), (0, String::new()));
+        let open = row(Some(of_shop()), vec![journal(Status::Open)]);
+        assert_eq!(
+            sentence(std::slice::from_ref(&open), Some("mesh")).verdict.split(':').next(),
+            Some("1 open journal")
+        );
+        let at_work = Row { at_work: Some(held(Life::Alive, LATER)), ..done() };
+        let unknown = Row { journals_unknown: true, ..row(Some(of_shop()), Vec::new()) };
+        for (row, why) in
+            [(open, "its journal is open"), (at_work, "it is at work"), (unknown, "its journal may be open")]
+        {
+            let (rows, note) = shown(row);
+            assert_eq!(rows, 1);
+            assert!(note.contains("of release shop") && note.contains(why), "{note}");
+        }
     }
 
     #[test]

@@ -215,6 +215,12 @@ async fn status_tells_of_every_step_what_happened_and_what_to_do_next() {
     let rows = world.run(&status.clone().args(["-o", "json", "--release", "mesh"])).await.json();
     assert!(rows.as_array().unwrap().iter().any(|row| row["step"] == DOWN));
     world.run(&world.sources(&["--release", "mesh"])).await.exits(0);
+    // What another release has left open holds this one up.
+    world.applications(&["loyalty"]).await;
+    world.run_with(&world.sources(&["--release", "mesh"]), vec![Fault::KillAfter(At::first(is_move))]).await;
+    let run = world.run(&status.clone().args(["--release", "shop"])).await;
+    run.exits(0).says("1 open journal: ").says("this is of release mesh").never_says(DOWN);
+    world.run(&world.sources(&["--release", "mesh"])).await.exits(0);
     let none = world.run(&status.clone().args(["--release", "no-such"])).await;
     none.exits(0).says("no step of release no-such has run here").never_says(SOURCES);
 }
