@@ -894,9 +894,11 @@ impl<S: Step> Run<'_, S> {
     async fn succeed(&mut self, migration: &Migration, journalled: bool) -> Result<Ending, Stop> {
         let counts = report::count(&self.outcomes);
         let ending = if self.outcomes.is_empty() {
-            let looked = self.finished_subjects.len();
-            let looked =
-                if looked == 0 { String::new() } else { format!("; {looked} objects are as wanted") };
+            let looked = match self.finished_subjects.len() {
+                0 => String::new(),
+                1 => "; 1 object is as wanted".to_owned(),
+                many => format!("; {many} objects are as wanted"),
+            };
             Ending::new(Ended::NothingToDo, format!("nothing to do{looked}"))
         } else {
             Ending::new(Ended::Done, format!("done: {}", report::counted(&counts)))
@@ -956,6 +958,9 @@ impl<S: Step> Run<'_, S> {
         let released = self.outcomes.iter().filter(|outcome| outcome.what == RELEASED).count();
         let done = match released {
             0 => "Nothing had been changed".to_owned(),
+            1 => "Nothing had been changed but 1 object that was being deleted already: finalizers that nobody serves \
+                  were taken off it"
+                .to_owned(),
             some => format!(
                 "Nothing had been changed but {some} objects that were being deleted already: \
                              finalizers that nobody serves were taken off them"

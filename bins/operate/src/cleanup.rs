@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    PATIENCE, Shared, WATCHED, ending, family_named,
+    PATIENCE, Shared, WATCHED, counted, ending, family_named,
     restore::{refuse_second_home, release},
 };
 
@@ -88,7 +88,10 @@ pub(crate) async fn cleanup(args: &CleanupArgs, metas: &[Meta]) -> anyhow::Resul
             open.join(", ")
         )
     };
-    Ok(ending(Ended::Done, format!("{removed} objects of release {} removed{kept}", args.release)))
+    Ok(ending(
+        Ended::Done,
+        format!("{} of release {} removed{kept}", counted(removed, "object"), args.release),
+    ))
 }
 
 /// Whether the home is there at all. On a fresh cluster it need not be: then no run has left anything in it, and the chart

@@ -267,6 +267,11 @@ fn ending(result: Ended, verdict: impl Into<String>) -> Ending {
     Ending { result, verdict: verdict.into() }
 }
 
+/// So many of something that takes an s when it is not one.
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// The step of this name.
 fn step_named<'a>(metas: &'a [Meta], name: &str) -> anyhow::Result<&'a Meta> {
     metas.iter().find(|meta| meta.name == name).ok_or_else(|| {
@@ -305,6 +310,11 @@ mod tests {
             }
         }
         assert!(flags > 20, "{flags}");
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([0, 1, 2].map(|count| counted(count, "move")), ["0 moves", "1 move", "2 moves"]);
     }
 
     #[test]

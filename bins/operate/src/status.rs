@@ -14,7 +14,7 @@ use belay_runtime::{
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use crate::{Shared, ending, family_named, print, restore::BY_HAND, step_named};
+use crate::{Shared, counted, ending, family_named, print, restore::BY_HAND, step_named};
 
 /// A holder that said so within this time is taken to be at work, where nothing else is known of it.
 const SAID_SO_LATELY: i64 = 20;
@@ -531,11 +531,12 @@ fn sentence(rows: &[Row], release: Option<&str>) -> Ending {
             Some(release) => format!("no step of release {release} has run here"),
         }),
         (_, 0) => parts.push("no open journals".to_owned()),
-        (_, 1) => parts.push("1 open journal: the last column says what to do".to_owned()),
-        (_, open) => parts.push(format!("{open} open journals: the last column says what to do")),
+        (_, open) => {
+            parts.push(format!("{}: the last column says what to do", counted(open, "open journal")));
+        }
     }
     if unread > 0 {
-        parts.push(format!("{unread} steps could not be read whole"));
+        parts.push(format!("{} could not be read whole", counted(unread, "step")));
     }
     ending(if unread > 0 { Ended::Refused } else { Ended::Done }, parts.join("; "))
 }
@@ -607,7 +608,7 @@ pub(crate) async fn report(args: &ReportArgs, metas: &[Meta]) -> anyhow::Result<
         lines.extend(stored.history.iter().skip(1).cloned());
     }
     print(&(lines.join("\n") + "\n"));
-    Ok(ending(Ended::Done, format!("{} objects", outcomes.len())))
+    Ok(ending(Ended::Done, counted(outcomes.len(), "object")))
 }
 
 #[cfg(test)]

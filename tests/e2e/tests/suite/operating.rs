@@ -85,7 +85,7 @@ async fn a_restore_takes_back_one_run_and_goes_further_back_only_when_told() {
         assert_eq!(world.report(SOURCES).await["result"], "taken-back");
     }
     let shown = world.run(&older.clone().args(["--dry-run"])).await;
-    shown.exits(0).writes_nothing().says(&format!("run {} (begun ", runs[1])).says("1 moves would be undone");
+    shown.exits(0).writes_nothing().says(&format!("run {} (begun ", runs[1])).says("1 move would be undone");
     world.run(&older).await.exits(0).says("1 change was taken back");
     assert!(world.names(&HTTP_SOURCE).await.is_empty());
     world.run(&older).await.exits(0).says("is restored already").changes_nothing();
@@ -127,7 +127,7 @@ async fn a_dry_run_of_a_restore_tells_what_is_as_before_already() {
     let run = world.run(&world.operate("restore", &["--step", SOURCES, "--dry-run"])).await;
     run.exits(0).writes_nothing().says("create HTTPSource/e2e-integration/commerce is already as before");
     run.says("create HTTPSource/e2e-integration/logistics is taken back");
-    run.says("1 moves would be undone, 1 would stay as they are");
+    run.says("1 move would be undone, 1 would stay as it is");
 }
 
 #[tokio::test]
@@ -440,7 +440,7 @@ async fn what_cannot_be_read_is_told_and_hides_no_other_step() {
     let status = world.operate("status", &["-o", "json"]);
     let rows = async || {
         let run = world.run(&status).await;
-        run.exits(3).says("1 steps could not be read whole");
+        run.exits(3).says("1 step could not be read whole");
         let rows = run.json();
         let row =
             |step: &str| rows.as_array().unwrap().iter().find(|row| row["step"] == step).unwrap().clone();
@@ -545,12 +545,12 @@ async fn cleanup_removes_what_hooks_left_but_not_what_an_open_journal_needs() {
     let labels = json!({"belay.dev/family": "event-mesh", "belay.dev/release": "mesh", "belay.dev/namespace": "another"});
     let role = json!({"metadata": {"name": "e2e-of-another-release", "labels": labels}});
     world.api.ensure(&roles, &role).await.unwrap();
-    world.run(&cleanup).await.exits(0).says("objects of release mesh removed");
+    world.run(&cleanup).await.exits(0).says("1 object of release mesh removed");
     world.api.delete(&roles, None, "e2e-of-another-release").await.unwrap();
     assert_eq!(left().await, ["hook-of-another"]);
     assert!(world.own("leases", "belay-event-mesh").await.is_some());
     assert_eq!(world.holder(Family::EventMesh).await, "");
-    world.run(&cleanup).await.exits(0).says("1 objects of release mesh removed");
+    world.run(&cleanup).await.exits(0).says("1 object of release mesh removed");
     assert!(world.own("leases", "belay-event-mesh").await.is_none());
     assert!(world.own("secrets", head).await.is_some(), "journals stay");
     world.run(&world.operate("restore", &["--step", SOURCES])).await.exits(0);
@@ -587,7 +587,7 @@ async fn cleanup_finds_a_home_that_is_not_the_namespace_of_the_release() {
     assert!(!is_there().await && world.own("leases", "belay-event-mesh").await.is_none());
     // Without a Lease the reports tell.
     world.api.ensure(&accounts, &account).await.unwrap();
-    world.run(&cleanup).await.exits(0).says("1 objects of release mesh removed");
+    world.run(&cleanup).await.exits(0).says("1 object of release mesh removed");
 }
 
 #[tokio::test]
