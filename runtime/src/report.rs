@@ -21,6 +21,9 @@ use crate::{
 /// A verdict may be as long as an Event's note.
 const VERDICT_BYTES: usize = 1000;
 
+/// Of a verdict, what is left for its reasons however long its command is.
+const REASONS_AT_LEAST: usize = 200;
+
 /// Verdicts of earlier runs that a report keeps.
 const HISTORY: usize = 10;
 
@@ -138,6 +141,9 @@ pub struct Report {
     pub lines: Vec<String>,
     /// Versions: of belay and of the cluster.
     pub versions: BTreeMap<String, String>,
+    /// The command that runs the step alone once more; empty where none is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub rerun: String,
 }
 
 /// The versions that a report names: of belay, and of the cluster if it tells.
@@ -200,6 +206,33 @@ pub fn count(outcomes: &[Outcome]) -> BTreeMap<String, usize> {
 #[must_use]
 pub fn counted(counts: &BTreeMap<String, usize>) -> String {
     counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The command that runs a step alone once more, from the CronJob of which the chart has told the name; empty where it has
+/// told none. A Job's name must be new, and the end of a run's id is.
+pub(crate) fn rerun(cron_job: &str, namespace: &str, run: &str) -> String {
+    if cron_job.is_empty() {
+        return String::new();
+    }
+    let new = run.rsplit('-').next().unwrap_or(run);
+    format!("kubectl create job --namespace {namespace} --from=cronjob/{cron_job} again-{new}")
+}
+
+/// A verdict that ends with the command that runs the step again, where that is what a person wants next. Both together must
+/// not be too long: the reasons are cut, not the command.
+pub(crate) fn with_rerun(step: &str, result: Result, verdict: &str, rerun: &str) -> String {
+    let next = match result {
+        _ if rerun.is_empty() => return verdict.to_owned(),
+        Result::Refused | Result::Restored => "Cure the cause, then upgrade again, or run this step alone",
+        // These say already that the step is to be run again.
+        Result::Unfinished | Result::Stopped => "To run it alone",
+        _ => return verdict.to_owned(),
+    };
+    let next = format!(" {next}: {rerun}");
+    let room = VERDICT_BYTES.saturating_sub(format!("{step}: .{next}").len());
+    let verdict = cut_to(verdict, room.max(REASONS_AT_LEAST));
+    let period = if verdict.ends_with('.') { "" } else { "." };
+    format!("{verdict}{period}{next}")
 }
 
 /// Cuts a verdict to the length that an Event takes, at a character's edge.
@@ -471,6 +504,7 @@ mod tests {
             findings: Vec::new(),
             lines: Vec::new(),
             versions: BTreeMap::new(),
+            rerun: String::new(),
         }
     }
 
@@ -561,5 +595,38 @@ mod tests {
     fn a_verdict_is_one_line_of_at_most_a_thousand_bytes() {
         let long = cut(&format!("a\nb {}", "ä".repeat(2000)));
         assert!(long.len() <= VERDICT_BYTES && long.starts_with("a b ä") && long.ends_with("..."));
+    }
+
+    #[test]
+    fn a_verdict_ends_with_the_command_that_runs_the_step_again_and_only_its_reasons_are_cut() {
+        let command = rerun("mesh-s", "n", "20260101110000-0f3c9");
+        assert_eq!(command, "kubectl create job --namespace n --from=cronjob/mesh-s again-0f3c9");
+        let said = |result, verdict: &str| with_rerun("s", result, verdict, &command);
+        let alone = format!("Cure the cause, then upgrade again, or run this step alone: {command}");
+        assert_eq!(said(Result::Refused, "refused: no"), format!("refused: no. {alone}"));
+        assert_eq!(said(Result::Restored, "failed: so it is."), format!("failed: so it is. {alone}"));
+        for result in [Result::Unfinished, Result::Stopped] {
+            let again = "why. Run the step again";
+            assert_eq!(said(result, again), format!("{again}. To run it alone: {command}"));
+        }
+        let long = said(Result::Restored, &"ä".repeat(2000));
+        assert!(long.ends_with(&format!("ä ... {alone}")), "{long}");
+        let whole = format!("s: {long}");
+        assert_eq!(cut(&whole), whole);
+        // Where there is no command, or nothing to run again.
+        assert_eq!(with_rerun("s", Result::Refused, "no", &rerun("", "n", "1")), "no");
+        for result in [Result::Done, Result::NothingToDo, Result::NotRestored, Result::NotNow] {
+            assert_eq!(said(result, "v"), "v");
+        }
+    }
+
+    #[test]
+    fn a_report_without_a_command_is_read_as_before() {
+        let object = kinds::CONFIG_MAP.object("n", "x");
+        let stored = config_map(&object, &report("v"), &[], &[], None);
+        assert!(!text(&stored, "/data/report").unwrap().contains("rerun"));
+        assert_eq!(parse(&stored).unwrap().report.rerun, "");
+        let stored = config_map(&object, &Report { rerun: "c".into(), ..report("v") }, &[], &[], None);
+        assert_eq!(parse(&stored).unwrap().report.rerun, "c");
     }
 }

@@ -908,9 +908,11 @@ impl<S: Step> Run<'_, S> {
         let counts = report::count(&self.outcomes);
         let ending = if self.outcomes.is_empty() {
             // A subject may have a chain in each phase.
-            let looked = self.finished_subjects.iter().collect::<HashSet<_>>().len();
-            let looked =
-                if looked == 0 { String::new() } else { format!("; {looked} objects are as wanted") };
+            let looked = match self.finished_subjects.iter().collect::<HashSet<_>>().len() {
+                0 => String::new(),
+                1 => "; 1 object is as wanted".to_owned(),
+                many => format!("; {many} objects are as wanted"),
+            };
             Ending::new(Ended::NothingToDo, format!("nothing to do{looked}"))
         } else {
             Ending::new(Ended::Done, format!("done: {}", report::counted(&counts)))
@@ -993,6 +995,9 @@ impl<S: Step> Run<'_, S> {
         let released = self.outcomes.iter().filter(|outcome| outcome.what == RELEASED).count();
         let done = match released {
             0 => "Nothing had been changed".to_owned(),
+            1 => "Nothing had been changed but 1 object that was being deleted already: finalizers that nobody serves \
+                  were taken off it"
+                .to_owned(),
             some => format!(
                 "Nothing had been changed but {some} objects that were being deleted already: \
                              finalizers that nobody serves were taken off them"
@@ -1265,14 +1270,22 @@ impl<S: Step> Run<'_, S> {
             findings: self.findings.clone(),
             lines: self.lines.clone(),
             versions: BTreeMap::from([("belay".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
+            rerun: self.rerun(),
         }
     }
 
+    /// The command that runs this step alone, where the chart has told which CronJob is for that.
+    fn rerun(&self) -> String {
+        let cron_job = std::env::var("BELAY_CRON_JOB").unwrap_or_default();
+        report::rerun(&cron_job, &self.common.namespace(), &self.id)
+    }
+
     /// Report, Event, unlock. None of them can change the verdict any more: what fails is only logged.
-    async fn close(mut self, ending: Ending) -> Ending {
+    async fn close(mut self, mut ending: Ending) -> Ending {
         if self.common.dry_run {
             return ending;
         }
+        ending.verdict = report::with_rerun(Self::META.name, ending.result, &ending.verdict, &self.rerun());
         // Even a step that used up all its time may still say what happened.
         self.cluster.set_deadline(self.cluster.deadline().max(Instant::now() + Duration::from_secs(10)));
         let report = Report { versions: report::versions(&self.cluster).await, ..self.report(&ending) };

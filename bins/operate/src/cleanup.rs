@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    PATIENCE, Shared, WATCHED, ending, family_named,
+    PATIENCE, Shared, WATCHED, counted, ending, family_named,
     restore::{refuse_second_home, release},
 };
 
@@ -53,7 +53,9 @@ pub(crate) async fn cleanup(args: &CleanupArgs, metas: &[Meta]) -> anyhow::Resul
     let cluster = args.shared.cluster(PATIENCE).await?;
     let home = args.shared.home_for_sure(&cluster, meta).await?;
     refuse_second_home(&cluster, meta, &home).await?;
-    let lock = match take(&cluster, meta, &home).await {
+    let exists = exists(&cluster, args, &home).await?;
+    let taken = if exists { take(&cluster, meta, &home).await } else { Ok(None) };
+    let lock = match taken {
         Ok(lock) => lock,
         Err(NotLocked::Held { holder, lease }) => {
             return Ok(ending(
@@ -67,7 +69,7 @@ pub(crate) async fn cleanup(args: &CleanupArgs, metas: &[Meta]) -> anyhow::Resul
         }
         Err(other) => return Err(other.into()),
     };
-    let cleaned = clean(&cluster, args, metas, &home).await;
+    let cleaned = clean(&cluster, args, metas, exists.then_some(home.as_str())).await;
     let mut removed = 0;
     match (lock, &cleaned) {
         (Some(lock), Ok(Cleaned { open, shared: false, .. })) if open.is_empty() => {
@@ -86,7 +88,23 @@ pub(crate) async fn cleanup(args: &CleanupArgs, metas: &[Meta]) -> anyhow::Resul
             open.join(", ")
         )
     };
-    Ok(ending(Ended::Done, format!("{removed} objects of release {} removed{kept}", args.release)))
+    Ok(ending(
+        Ended::Done,
+        format!("{} of release {} removed{kept}", counted(removed, "object"), args.release),
+    ))
+}
+
+/// Whether the home is there at all. On a fresh cluster it need not be: then no run has left anything in it, and the chart
+/// could not render rights to look there. Whoever may not ask takes it to be there.
+async fn exists(cluster: &Cluster, args: &CleanupArgs, home: &str) -> Result<bool, Failure> {
+    if home == args.namespace {
+        return Ok(true);
+    }
+    match cluster.get(&kinds::NAMESPACE.cluster_object(home)).await {
+        Ok(namespace) => Ok(namespace.is_some()),
+        Err(failure) if failure.is_forbidden() => Ok(true),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Takes the lock, where the family has one here. Without a Lease nobody is at work, and none is made: this may be the
@@ -113,9 +131,12 @@ async fn clean(
     cluster: &Arc<Cluster>,
     args: &CleanupArgs,
     metas: &[Meta],
-    home: &str,
+    home: Option<&str>,
 ) -> anyhow::Result<Cleaned> {
-    let open = open_steps(cluster, metas, &args.family, home).await?;
+    let open = match home {
+        Some(home) => open_steps(cluster, metas, &args.family, home).await?,
+        None => Vec::new(),
+    };
     let mut removed = 0;
     for (object, uid) in hook_objects(cluster, args, &open).await? {
         removed += remove(cluster, &object, &uid).await?;

@@ -267,6 +267,11 @@ fn ending(result: Ended, verdict: impl Into<String>) -> Ending {
     Ending { result, verdict: verdict.into() }
 }
 
+/// So many of something that takes an s when it is not one.
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// The step of this name.
 fn step_named<'a>(metas: &'a [Meta], name: &str) -> anyhow::Result<&'a Meta> {
     metas.iter().find(|meta| meta.name == name).ok_or_else(|| {
@@ -288,7 +293,36 @@ fn family_named<'a>(metas: &'a [Meta], name: &str) -> anyhow::Result<&'a Meta> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+
+    #[test]
+    fn every_flag_of_an_operation_is_also_an_environment_variable() {
+        let command = Cli::command();
+        let mut flags = 0;
+        for operation in command.get_subcommands() {
+            for flag in operation.get_arguments().filter(|arg| arg.get_long().is_some()) {
+                let variable = format!("BELAY_{}", flag.get_id().as_str().to_uppercase());
+                let env = flag.get_env().and_then(|env| env.to_str());
+                assert_eq!(env, Some(variable.as_str()), "{}", operation.get_name());
+                flags += 1;
+            }
+        }
+        assert!(flags > 20, "{flags}");
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([0, 1, 2].map(|count| counted(count, "move")), ["0 moves", "1 move", "2 moves"]);
+    }
+
+    #[test]
+    fn what_a_step_takes_as_output_status_takes_too() {
+        for (output, is_taken) in [("text", true), ("table", true), ("json", true), ("xml", false)] {
+            assert_eq!(Cli::try_parse_from(["belay", "status", "-o", output]).is_ok(), is_taken, "{output}");
+        }
+    }
 
     #[test]
     fn an_operation_that_is_told_to_stop_ends_like_a_run_that_is() {

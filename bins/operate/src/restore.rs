@@ -18,11 +18,12 @@ use belay_runtime::{
     undo::{self, Undone},
     watch::Everywhere,
 };
+use clap::builder::BoolishValueParser;
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 use tokio::{sync::Mutex, time::Instant};
 
-use crate::{PATIENCE, Shared, WATCHED, ending, family_named, print, step_named};
+use crate::{PATIENCE, Shared, WATCHED, counted, ending, family_named, print, step_named};
 
 /// What a journal remarks that a person took back: said again, that is done already, and not the run before it.
 pub(crate) const BY_HAND: &str = "restored by hand";
@@ -44,7 +45,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, env = "BELAY_RUN", value_name = "ID")]
     run: Option<String>,
     /// Show what would be taken back, and write nothing.
-    #[arg(long)]
+    #[arg(long, env = "BELAY_DRY_RUN", value_parser = BoolishValueParser::new())]
     dry_run: bool,
     /// How long it may take.
     #[arg(long, env = "BELAY_DEADLINE", value_parser = duration, default_value = "5m", value_name = "TIME")]
@@ -229,9 +230,11 @@ async fn show(
     }
     let rest = match stay.len() - undone {
         0 => String::new(),
+        1 => ", 1 would stay as it is".to_owned(),
         rest => format!(", {rest} would stay as they are"),
     };
-    Ok(ending(Ended::Done, format!("dry run, nothing was written: {undone} moves would be undone{rest}")))
+    let undone = counted(undone, "move");
+    Ok(ending(Ended::Done, format!("dry run, nothing was written: {undone} would be undone{rest}")))
 }
 
 /// Why undo would do nothing for an entry as things are now, if so.
@@ -306,8 +309,9 @@ impl Told {
     async fn tell(self, cluster: &Cluster, meta: &Meta, home: &str) -> Ending {
         let before = report::read(cluster, home, meta.name).await;
         let before = before.ok().flatten().as_ref().and_then(report::parse);
-        let (release, namespace) =
-            before.map(|stored| (stored.report.release, stored.report.namespace)).unwrap_or_default();
+        let (release, namespace, rerun) = before
+            .map(|Stored { report, .. }| (report.release, report.namespace, report.rerun))
+            .unwrap_or_default();
         let report = Report {
             step: meta.name.to_owned(),
             family: meta.family.to_owned(),
@@ -324,6 +328,7 @@ impl Told {
             findings: Vec::new(),
             lines: Vec::new(),
             versions: report::versions(cluster).await,
+            rerun,
         };
         if let Err(failure) = report::write(cluster, home, &report, &self.outcomes, &[]).await {
             log::warn!("the report could not be written: {failure}");

@@ -14,7 +14,7 @@ use belay_runtime::{
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use crate::{Shared, ending, family_named, print, restore::BY_HAND, step_named};
+use crate::{Shared, counted, ending, family_named, print, restore::BY_HAND, step_named};
 
 /// A holder that said so within this time is taken to be at work, where nothing else is known of it.
 const SAID_SO_LATELY: i64 = 20;
@@ -30,13 +30,15 @@ pub(crate) struct StatusArgs {
     #[arg(long, env = "BELAY_FAMILY", value_name = "NAME")]
     family: Option<String>,
     /// How the table looks.
-    #[arg(long, short, value_enum, default_value = "table", value_name = "FORMAT")]
+    #[arg(long, short, env = "BELAY_OUTPUT", value_enum, default_value = "table", value_name = "FORMAT")]
     output: Format,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Format {
     /// For people.
+    // Steps call it text, and the variable is one for all.
+    #[value(alias = "text")]
     Table,
     /// For programs.
     Json,
@@ -99,10 +101,31 @@ impl Row {
         self.journals.iter().find(|journal| journal.status.is_open())
     }
 
+    /// The release that ran it last; none if it was run by hand, or if nothing is known.
+    fn release(&self) -> Option<&str> {
+        self.stored
+            .as_ref()
+            .map(|stored| stored.report.release.as_str())
+            .filter(|release| !release.is_empty())
+    }
+
     /// Whether a release may have run it: one that was run by hand, or of which nothing is known, is anybody's.
     fn is_of(&self, release: &str) -> bool {
-        let of = self.stored.as_ref().map_or("", |stored| stored.report.release.as_str());
-        of.is_empty() || of == release
+        self.release().is_none_or(|of| of == release)
+    }
+
+    /// Why it concerns other releases too, if it does: they share the family's lock, and no step of it writes anything beside
+    /// an open journal.
+    fn holds_up_others(&self) -> Option<&'static str> {
+        if self.is_running() {
+            Some("it is at work")
+        } else if self.open().is_some() {
+            Some("its journal is open")
+        } else if self.journals_unknown {
+            Some("its journal may be open")
+        } else {
+            None
+        }
     }
 
     fn is_running(&self) -> bool {
@@ -158,9 +181,24 @@ impl Row {
         }
     }
 
-    /// The command that a person wants next, if nobody else is at work.
+    /// What runs the step again: the command, where the last report has one.
+    fn again(&self) -> String {
+        let rerun = self.stored.as_ref().map_or("", |stored| stored.report.rerun.as_str());
+        match (rerun.rsplit_once(' '), self.newer()) {
+            (None, _) => format!("run {} again", self.step),
+            (Some(_), None) => rerun.to_owned(),
+            // The Job of that name may be the run that has left no report, and no other can have its name.
+            (Some((command, _)), Some(journal)) => {
+                let new: String = journal.changed.chars().filter(char::is_ascii_digit).collect();
+                format!("{command} again-{new}")
+            }
+        }
+    }
+
+    /// The command that a person wants next, if nobody else is at work. Nothing stands right behind a command that could be
+    /// taken for a part of it.
     fn next_command(&self) -> String {
-        let (step, home) = (&self.step, &self.home);
+        let (step, home, again) = (&self.step, &self.home, self.again());
         let restore = format!("belay restore --step {step} --home {home}");
         let accept = format!("belay accept --step {step} --home {home}");
         let state = self.state();
@@ -168,23 +206,21 @@ impl Row {
             _ if state == State::Running => "wait until it has ended".to_owned(),
             _ if self.journals_unknown => "see below".to_owned(),
             Some(_) if state == State::Unknown => "see below: it may be at work".to_owned(),
-            Some(journal) if journal.no_return => format!("run {step} again: it only goes forward"),
+            Some(journal) if journal.no_return => format!("it only goes forward: {again}"),
             Some(journal)
                 if journal.status == Status::Undoing && state == State::Ended(Ended::NotRestored) =>
             {
-                format!("look at what belay report {step} names, then {restore}, or {accept}")
+                format!("look at what belay report {step} names, then {restore} or {accept}")
             }
             Some(journal) if journal.status == Status::Undoing || journal.is_given_up() => {
-                format!("run {step} again or {restore}: either finishes the undo")
+                format!("either finishes the undo: {again} or {restore}")
             }
-            Some(_) => format!("run {step} again, or {restore}"),
+            Some(_) => format!("{again} or {restore}"),
             None => match state {
                 State::Ended(Ended::Refused | Ended::Restored | Ended::Usage) => {
-                    format!("cure the cause, then run {step} again")
+                    format!("cure the cause, then {again}")
                 }
-                State::Ended(Ended::NotNow | Ended::Stopped | Ended::Terminated | Ended::Unfinished) => {
-                    format!("run {step} again")
-                }
+                State::Ended(Ended::NotNow | Ended::Stopped | Ended::Terminated | Ended::Unfinished) => again,
                 _ => "-".to_owned(),
             },
         }
@@ -212,7 +248,7 @@ impl Row {
     fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         if let Some(at_work) = &self.at_work {
-            words.push(format!("{}: {}", self.step, told(at_work)));
+            words.push(format!("{}: {}", self.step, told(at_work, &self.family, &self.home)));
         }
         let verdict = self.stored.as_ref().map(|stored| stored.report.verdict.as_str());
         match (self.newer().filter(|_| !self.is_running()), verdict) {
@@ -266,14 +302,16 @@ fn busy_with(at_work: &AtWork) -> Option<String> {
     is_at_work(at_work).then(|| doing.unwrap_or_else(|| "the run that holds the lock".to_owned()))
 }
 
-fn told(at_work: &AtWork) -> String {
+/// What is to be said of who holds a family's lock in one of its homes.
+fn told(at_work: &AtWork, family: &str, home: &str) -> String {
     let AtWork { holder, since, renewed, doing, life } = at_work;
     let since = age(since);
     let doing = doing.as_ref().map(|doing| format!(" ({doing})")).unwrap_or_default();
     match life {
         Life::Alive => format!("{holder} is at work since {since}{doing}"),
         Life::Dead => format!(
-            "{holder} has ended without giving the lock back{doing}: the next run takes it over, or belay unlock"
+            "{holder} has ended without giving the lock back{doing}: the next run takes it over, or belay unlock --family \
+             {family} --home {home}"
         ),
         Life::Unknown => format!(
             "{holder} has the lock since {since}{doing} and said so {} ago; from here nobody can see whether it runs",
@@ -317,6 +355,20 @@ struct Found {
 }
 
 impl Found {
+    /// Adds a step, unless only those of a release were asked for, and it is of another and does not concern this one.
+    fn add(&mut self, row: Row, release: Option<&str>) {
+        if let Some(release) = release.filter(|release| !row.is_of(release)) {
+            let Some(why) = row.holds_up_others() else { return };
+            let other = row.release().unwrap_or_default();
+            let text = format!(
+                "{}: this is of release {other}, and shown because {why}: that holds up the steps of release {release}",
+                row.step
+            );
+            self.note(&row.family, &row.home, text);
+        }
+        self.rows.push(row);
+    }
+
     fn note(&mut self, family: &str, home: &str, text: String) {
         self.notes.push(Note { family: family.to_owned(), home: home.to_owned(), text });
     }
@@ -407,12 +459,14 @@ async fn look(
             if is_empty && row.problems.is_empty() && !row.is_running() {
                 continue;
             }
-            if args.release.as_ref().is_none_or(|release| row.is_of(release)) {
-                found.rows.push(row);
-            }
+            found.add(row, args.release.as_deref());
         }
         if let Some(at_work) = at_work.filter(|_| !claimed) {
-            found.note(family, home, format!("{family} in namespace {home}: {}", told(&at_work)));
+            found.note(
+                family,
+                home,
+                format!("{family} in namespace {home}: {}", told(&at_work, family, home)),
+            );
         }
     }
     if let (Some(failure), true) = (homes.unsure, found.rows.len() == begin) {
@@ -477,11 +531,12 @@ fn sentence(rows: &[Row], release: Option<&str>) -> Ending {
             Some(release) => format!("no step of release {release} has run here"),
         }),
         (_, 0) => parts.push("no open journals".to_owned()),
-        (_, 1) => parts.push("1 open journal: the last column says what to do".to_owned()),
-        (_, open) => parts.push(format!("{open} open journals: the last column says what to do")),
+        (_, open) => {
+            parts.push(format!("{}: the last column says what to do", counted(open, "open journal")));
+        }
     }
     if unread > 0 {
-        parts.push(format!("{unread} steps could not be read whole"));
+        parts.push(format!("{} could not be read whole", counted(unread, "step")));
     }
     ending(if unread > 0 { Ended::Refused } else { Ended::Done }, parts.join("; "))
 }
@@ -553,7 +608,7 @@ pub(crate) async fn report(args: &ReportArgs, metas: &[Meta]) -> anyhow::Result<
         lines.extend(stored.history.iter().skip(1).cloned());
     }
     print(&(lines.join("\n") + "\n"));
-    Ok(ending(Ended::Done, format!("{} objects", outcomes.len())))
+    Ok(ending(Ended::Done, counted(outcomes.len(), "object")))
 }
 
 #[cfg(test)]
@@ -583,6 +638,7 @@ mod tests {
             findings: Vec::new(),
             lines: Vec::new(),
             versions: [].into(),
+            rerun: String::new(),
         };
         Stored { report, history: Vec::new() }
     }
@@ -650,26 +706,26 @@ mod tests {
                 "-".to_owned(),
             ),
             // A run died, whatever the one before said.
-            (row(None, vec![journal(Status::Open)]), "died half-way", format!("run s again, or {restore}")),
+            (row(None, vec![journal(Status::Open)]), "died half-way", format!("run s again or {restore}")),
             (
                 row(Some(reported(Ended::Done, EARLIER)), vec![journal(Status::Open)]),
                 "died half-way",
-                format!("run s again, or {restore}"),
+                format!("run s again or {restore}"),
             ),
             (
                 row(None, vec![given_up]),
                 "died half-way",
-                format!("run s again or {restore}: either finishes the undo"),
+                format!("either finishes the undo: run s again or {restore}"),
             ),
             (
                 row(Some(reported(Ended::Done, EARLIER)), vec![journal(Status::Undoing)]),
                 "died half-way",
-                format!("run s again or {restore}: either finishes the undo"),
+                format!("either finishes the undo: run s again or {restore}"),
             ),
             (
                 row(Some(reported(Ended::Done, THEN)), vec![handed_on]),
                 "told to stop",
-                format!("run s again, or {restore}"),
+                format!("run s again or {restore}"),
             ),
             (
                 Row { lock_unknown: true, ..row(None, vec![journal(Status::Open)]) },
@@ -699,17 +755,17 @@ mod tests {
             (
                 row(Some(reported(Ended::NotRestored, LATER)), vec![journal(Status::Undoing)]),
                 "failed, NOT RESTORED",
-                format!("look at what belay report s names, then {restore}, or {accept}"),
+                format!("look at what belay report s names, then {restore} or {accept}"),
             ),
             (
                 row(Some(reported(Ended::Unfinished, LATER)), vec![no_return(Status::Open)]),
                 "unfinished",
-                "run s again: it only goes forward".to_owned(),
+                "it only goes forward: run s again".to_owned(),
             ),
             (
                 row(Some(reported(Ended::Refused, LATER)), vec![journal(Status::Open)]),
                 "refused",
-                format!("run s again, or {restore}"),
+                format!("run s again or {restore}"),
             ),
             // Past no return and finished: nothing is open.
             (row(Some(reported(Ended::Done, LATER)), vec![no_return(Status::Done)]), "done", "-".to_owned()),
@@ -717,6 +773,34 @@ mod tests {
             (row(None, vec![journal(Status::Done)]), "done", "-".to_owned()),
         ] {
             assert_eq!((row.state().word(), row.next()), (word, next));
+        }
+    }
+
+    #[test]
+    fn where_the_last_report_has_the_command_that_is_what_comes_next() {
+        let create = "kubectl create job --namespace n --from=cronjob/mesh-s";
+        let reported = |result, finished| {
+            let mut stored = reported(result, finished);
+            stored.report.rerun = format!("{create} again-0f3c9");
+            Some(stored)
+        };
+        let no_return = Journal { no_return: true, ..journal(Status::Open) };
+        for (row, next) in [
+            (row(reported(Ended::Refused, LATER), vec![]), "cure the cause, then {create} again-0f3c9"),
+            (row(reported(Ended::Stopped, LATER), vec![]), "{create} again-0f3c9"),
+            (
+                row(reported(Ended::Unfinished, LATER), vec![no_return]),
+                "it only goes forward: {create} again-0f3c9",
+            ),
+            (row(reported(Ended::Done, LATER), vec![journal(Status::Done)]), "-"),
+            // The Job again-0f3c9 may be what died.
+            (
+                row(reported(Ended::Refused, EARLIER), vec![journal(Status::Open)]),
+                "{create} again-20260101110000 or belay restore --step s --home h",
+            ),
+        ] {
+            let next = next.replace("{create}", create);
+            assert_eq!((row.next(), &row.as_json(&[])["next"]), (next.clone(), &json!(next)));
         }
     }
 
@@ -738,6 +822,16 @@ mod tests {
     }
 
     #[test]
+    fn the_lock_of_a_dead_run_is_told_with_the_whole_command_that_releases_it() {
+        let row = Row {
+            family: "f".into(),
+            at_work: Some(held(Life::Dead, EARLIER)),
+            ..row(None, vec![journal(Status::Open)])
+        };
+        assert!(row.words()[0].ends_with(", or belay unlock --family f --home h"), "{:?}", row.words());
+    }
+
+    #[test]
     fn while_another_step_is_at_work_a_person_is_told_to_wait_for_it() {
         let mut at_work = held(Life::Alive, EARLIER);
         at_work.doing = Some("restore t".into());
@@ -752,7 +846,7 @@ mod tests {
             "wait until the run that holds the lock has ended, then look again"
         );
         at_work.life = Life::Dead;
-        assert!(busy(&at_work, died()).starts_with("run s again, or "));
+        assert!(busy(&at_work, died()).starts_with("run s again or "));
     }
 
     #[test]
@@ -778,6 +872,37 @@ mod tests {
         };
         assert!(of("mesh").is_of("mesh") && of("").is_of("mesh") && row(None, Vec::new()).is_of("mesh"));
         assert!(!of("mesh").is_of("shop"));
+    }
+
+    #[test]
+    fn what_holds_up_a_release_is_shown_to_it_whoever_ran_it() {
+        let of_shop = || {
+            let mut stored = reported(Ended::Done, EARLIER);
+            stored.report.release = "shop".to_owned();
+            stored
+        };
+        let shown = |row: Row| {
+            let mut found = Found::default();
+            found.add(row, Some("mesh"));
+            let notes: Vec<String> = found.notes.into_iter().map(|note| note.text).collect();
+            (found.rows.len(), notes.join(" "))
+        };
+        let done = || row(Some(of_shop()), vec![journal(Status::Done)]);
+        assert_eq!(shown(done()), (0, String::new()));
+        let open = row(Some(of_shop()), vec![journal(Status::Open)]);
+        assert_eq!(
+            sentence(std::slice::from_ref(&open), Some("mesh")).verdict.split(':').next(),
+            Some("1 open journal")
+        );
+        let at_work = Row { at_work: Some(held(Life::Alive, LATER)), ..done() };
+        let unknown = Row { journals_unknown: true, ..row(Some(of_shop()), Vec::new()) };
+        for (row, why) in
+            [(open, "its journal is open"), (at_work, "it is at work"), (unknown, "its journal may be open")]
+        {
+            let (rows, note) = shown(row);
+            assert_eq!(rows, 1);
+            assert!(note.contains("of release shop") && note.contains(why), "{note}");
+        }
     }
 
     #[test]

@@ -79,6 +79,10 @@ And Leases: where the family lives in another home, its runs need what would be 
   (dict "apiGroups" $rbac "resources" (list "clusterrolebindings" "clusterroles" "rolebindings" "roles") "verbs" (list "list"))
   (dict "apiGroups" $rbac "resources" (list "clusterrolebindings" "clusterroles" "rolebindings" "roles") "resourceNames" $longNames "verbs" (list "delete"))
   (dict "apiGroups" (list "coordination.k8s.io") "resources" (list "leases") "verbs" (list "list")) -}}
+{{- /* A home that is not there gets no Role below, and without one the answer to every question about it is that asking is forbidden. */ -}}
+{{- if ne .settings.home .root.Release.Namespace -}}
+  {{- $cluster = append $cluster (dict "apiGroups" (list "") "resources" (list "namespaces") "resourceNames" (list .settings.home) "verbs" (list "get")) -}}
+{{- end -}}
 {{- $namespaced := dict .root.Release.Namespace (list
   (dict "apiGroups" (list "") "resources" (list "pods") "verbs" (list "get"))
   (dict "apiGroups" (list "batch") "resources" (list "cronjobs" "jobs") "verbs" (list "list"))

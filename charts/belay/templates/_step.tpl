@@ -15,9 +15,12 @@ readOnly, enabled); executable (optional, /belay: for an image that holds steps 
 {{- $_ := set $environment "BELAY_UNDO_RESERVE" (int $step.undoReserve) -}}
 {{- $_ := set $environment "BELAY_CONCURRENCY" (int $settings.concurrency) -}}
 {{- $_ := set $environment "BELAY_ON_FAILURE" $settings.onFailure -}}
+{{- $name := include "belay.name" (dict "root" .root "suffix" $step.name) -}}
+{{- /* A run ends its verdict with the command that runs it again: from the CronJob of this name. */ -}}
+{{- $runEnvironment := set (deepCopy $environment) "BELAY_CRON_JOB" $name -}}
 {{- $common := dict
   "root" .root "settings" $settings "family" .family "step" $step.name "hook" $hook "deletePolicy" "before-hook-creation"
-  "account" (include "belay.name" (dict "root" .root "suffix" $step.name))
+  "account" $name
   "environment" $environment "backstop" $step.backstop "backoffLimit" 4 -}}
 {{- $executable := .executable | default "/belay" -}}
 {{- $run := concat (list $executable $step.name) $step.args -}}
@@ -26,7 +29,7 @@ readOnly, enabled); executable (optional, /belay: for an image that holds steps 
 ---
 {{ include "belay.account" (merge (dict "component" "step" "suffix" $step.name "rules" (include "belay.rules" (dict "root" .root "settings" $settings "step" $step) | fromJson)) $common) }}
 ---
-{{ include "belay.cronJob" (merge (dict "component" "rerun" "suffix" $step.name "command" $run) $common) }}
+{{ include "belay.cronJob" (merge (dict "component" "rerun" "suffix" $step.name "command" $run "environment" $runEnvironment) $common) }}
 {{- if not $step.readOnly }}
 ---
 {{ include "belay.cronJob" (merge (dict "component" "restore" "suffix" (printf "%s-restore" $step.name) "command" $restore) $common) }}
@@ -34,6 +37,6 @@ readOnly, enabled); executable (optional, /belay: for an image that holds steps 
 {{ include "belay.cronJob" (merge (dict "component" "accept" "suffix" (printf "%s-accept" $step.name) "command" $accept) $common) }}
 {{- end }}
 ---
-{{ include "belay.job" (merge (dict "component" "step" "suffix" $step.name "command" $run "weight" (int $step.weight)) $common) }}
+{{ include "belay.job" (merge (dict "component" "step" "suffix" $step.name "command" $run "environment" $runEnvironment "weight" (int $step.weight)) $common) }}
 {{ end -}}
 {{- end -}}

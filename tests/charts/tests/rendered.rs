@@ -79,14 +79,19 @@ fn set<'a>(names: &[&'a str]) -> BTreeSet<&'a str> {
     names.iter().copied().collect()
 }
 
-fn command(job: &Value) -> Vec<&str> {
+/// The container of a Job, or of the Jobs that a CronJob makes.
+fn container(job: &Value) -> &Value {
     let spec = if job["kind"] == "CronJob" { &job["spec"]["jobTemplate"]["spec"] } else { &job["spec"] };
-    let command = spec["template"]["spec"]["containers"][0]["command"].as_array().unwrap();
+    &spec["template"]["spec"]["containers"][0]
+}
+
+fn command(job: &Value) -> Vec<&str> {
+    let command = container(job)["command"].as_array().unwrap();
     command.iter().map(|word| word.as_str().unwrap()).collect()
 }
 
 fn environment(job: &Value) -> BTreeMap<&str, &str> {
-    let env = job["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
+    let env = container(job)["env"].as_array().unwrap();
     env.iter().filter_map(|entry| Some((entry["name"].as_str()?, entry["value"].as_str()?))).collect()
 }
 
@@ -180,6 +185,32 @@ fn a_job_and_its_rerun_run_the_same_command() {
         assert_eq!(command(find(&manifests, "CronJob", name)), job);
         let restore = command(find(&manifests, "CronJob", "mesh-scale-down-legacy-restore"));
         assert_eq!(restore, ["/belay", "restore", "--step", "scale-down-legacy"]);
+    }
+}
+
+/// Its verdict ends with the command that runs it again. A name that is too long is cut, and only the chart knows how.
+#[test]
+fn a_step_is_told_which_cron_job_runs_it_again() {
+    for helm in Helm::both() {
+        for release in ["mesh", &"r".repeat(53)] {
+            let manifests = helm.template(&event_mesh(), release, &[]).unwrap();
+            let component =
+                |object: &Value| object["metadata"]["labels"]["app.kubernetes.io/component"].clone();
+            let jobs = || manifests.iter().filter(|object| object["kind"] == "Job");
+            assert_eq!(jobs().filter(|job| component(job) == "step").count(), 6);
+            for job in jobs().filter(|job| component(job) == "step") {
+                let told = environment(job)["BELAY_CRON_JOB"];
+                let again = find(&manifests, "CronJob", told);
+                assert_eq!(component(again), "rerun");
+                assert_eq!((command(again), environment(again)), (command(job), environment(job)));
+            }
+            for other in manifests.iter().filter(|object| {
+                ["restore", "accept", "status", "cleanup"].iter().any(|what| component(object) == *what)
+                    && ["Job", "CronJob"].iter().any(|kind| object["kind"] == *kind)
+            }) {
+                assert!(!environment(other).contains_key("BELAY_CRON_JOB"), "{}", other["metadata"]["name"]);
+            }
+        }
     }
 }
 
@@ -471,6 +502,10 @@ fn cleanup_may_delete_every_hook_object_that_outlives_the_release_and_nothing_el
             right.verb == "list" && right.resource.starts_with("leases") && right.namespace.is_none()
         };
         assert!(rights.iter().any(finds_other_homes), "cleanup cannot see where else the family lives");
+        // On a fresh cluster the home may not be there, and no Role in it.
+        let asks_for_home = |right: &&Right| right.resource == "namespaces";
+        let asked: Vec<String> = rights.iter().filter(asks_for_home).map(ToString::to_string).collect();
+        assert_eq!(asked, ["get namespaces kyma-system in the whole cluster"]);
     }
 }
 

@@ -41,7 +41,7 @@ async fn finished_steps_are_undone_in_the_reverse_of_their_order() {
     world.run(&second).await.exits(0).says("1 change was taken back");
     assert_eq!(world.get(&DEPLOYMENT, "publisher").await.unwrap()["spec"]["replicas"], 2);
     world
-        .run(&first.clone().args(["--dry-run"]))
+        .run(&first.clone().env("BELAY_DRY_RUN", "true"))
         .await
         .exits(0)
         .writes_nothing()
@@ -85,7 +85,7 @@ async fn a_restore_takes_back_one_run_and_goes_further_back_only_when_told() {
         assert_eq!(world.report(SOURCES).await["result"], "taken-back");
     }
     let shown = world.run(&older.clone().args(["--dry-run"])).await;
-    shown.exits(0).writes_nothing().says(&format!("run {} (begun ", runs[1])).says("1 moves would be undone");
+    shown.exits(0).writes_nothing().says(&format!("run {} (begun ", runs[1])).says("1 move would be undone");
     world.run(&older).await.exits(0).says("1 change was taken back");
     assert!(world.names(&HTTP_SOURCE).await.is_empty());
     world.run(&older).await.exits(0).says("is restored already").changes_nothing();
@@ -127,7 +127,7 @@ async fn a_dry_run_of_a_restore_tells_what_is_as_before_already() {
     let run = world.run(&world.operate("restore", &["--step", SOURCES, "--dry-run"])).await;
     run.exits(0).writes_nothing().says("create HTTPSource/e2e-integration/commerce is already as before");
     run.says("create HTTPSource/e2e-integration/logistics is taken back");
-    run.says("1 moves would be undone, 1 would stay as they are");
+    run.says("1 move would be undone, 1 would stay as it is");
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn status_tells_of_every_step_what_happened_and_what_to_do_next() {
     let run = world.run(&status).await;
     run.exits(0).writes_nothing().says("1 open journal: ").says("died half-way").says("OPEN since");
     run.says(
-        "run create-missing-sources again, or belay restore --step create-missing-sources --home e2e-home",
+        "run create-missing-sources again or belay restore --step create-missing-sources --home e2e-home",
     );
 
     let rows = world.run(&status.clone().args(["-o", "json"])).await.exits(0).json();
@@ -215,8 +215,38 @@ async fn status_tells_of_every_step_what_happened_and_what_to_do_next() {
     let rows = world.run(&status.clone().args(["-o", "json", "--release", "mesh"])).await.json();
     assert!(rows.as_array().unwrap().iter().any(|row| row["step"] == DOWN));
     world.run(&world.sources(&["--release", "mesh"])).await.exits(0);
+    // What another release has left open holds this one up.
+    world.applications(&["loyalty"]).await;
+    world.run_with(&world.sources(&["--release", "mesh"]), vec![Fault::KillAfter(At::first(is_move))]).await;
+    let run = world.run(&status.clone().args(["--release", "shop"])).await;
+    run.exits(0).says("1 open journal: ").says("this is of release mesh").never_says(DOWN);
+    world.run(&world.sources(&["--release", "mesh"])).await.exits(0);
     let none = world.run(&status.clone().args(["--release", "no-such"])).await;
     none.exits(0).says("no step of release no-such has run here").never_says(SOURCES);
+}
+
+/// The chart tells each step the name of the CronJob that runs it again.
+#[tokio::test]
+async fn verdict_and_status_end_with_the_command_that_runs_the_step_again() {
+    let never = Behaviour { never_ready: vec!["commerce".to_owned()], ..Behaviour::default() };
+    let world = World::mesh(never).await;
+    world.applications(&["commerce"]).await;
+    let sources = world.sources(&["--ready-within", "3"]).env("BELAY_CRON_JOB", "mesh-sources");
+    let run = world.run(&sources).await;
+    let command = "kubectl create job --namespace e2e-home --from=cronjob/mesh-sources again-";
+    run.exits(4).says(&format!("Cure the cause, then upgrade again, or run this step alone: {command}"));
+    let status = world.operate("status", &[]);
+    world.run(&status).await.exits(0).says(&format!("cure the cause, then {command}"));
+    let rerun = text(&world.report(SOURCES).await["rerun"]);
+    assert!(rerun.starts_with(command), "{rerun}");
+    // Who dies says nothing: the Job of the last command may be the one that died.
+    // Times are written to the second, and this must be a later one.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    world.standins.change(|behaviour| behaviour.never_ready.clear());
+    world.run_with(&sources, vec![Fault::KillAfter(At::first(is_move))]).await;
+    let row = world.run(&status.clone().args(["-o", "json"])).await.exits(0).json()[0].clone();
+    let next = text(&row["next"]);
+    assert!(next.starts_with(command) && !next.contains(&rerun), "{next}");
 }
 
 #[tokio::test]
@@ -325,7 +355,7 @@ async fn a_run_that_was_told_to_stop_is_not_called_dead() {
     world.applications(&["commerce", "logistics"]).await;
     world.run_with(&world.sources(&[]), vec![Fault::Terminate(At::first(is_move))]).await.exits(143);
     let run = world.run(&world.operate("status", &[])).await;
-    run.exits(0).says("told to stop").says("run create-missing-sources again, or belay restore");
+    run.exits(0).says("told to stop").says("run create-missing-sources again or belay restore");
     run.never_says("died half-way");
 }
 
@@ -410,7 +440,7 @@ async fn what_cannot_be_read_is_told_and_hides_no_other_step() {
     let status = world.operate("status", &["-o", "json"]);
     let rows = async || {
         let run = world.run(&status).await;
-        run.exits(3).says("1 steps could not be read whole");
+        run.exits(3).says("1 step could not be read whole");
         let rows = run.json();
         let row =
             |step: &str| rows.as_array().unwrap().iter().find(|row| row["step"] == step).unwrap().clone();
@@ -515,12 +545,12 @@ async fn cleanup_removes_what_hooks_left_but_not_what_an_open_journal_needs() {
     let labels = json!({"belay.dev/family": "event-mesh", "belay.dev/release": "mesh", "belay.dev/namespace": "another"});
     let role = json!({"metadata": {"name": "e2e-of-another-release", "labels": labels}});
     world.api.ensure(&roles, &role).await.unwrap();
-    world.run(&cleanup).await.exits(0).says("objects of release mesh removed");
+    world.run(&cleanup).await.exits(0).says("1 object of release mesh removed");
     world.api.delete(&roles, None, "e2e-of-another-release").await.unwrap();
     assert_eq!(left().await, ["hook-of-another"]);
     assert!(world.own("leases", "belay-event-mesh").await.is_some());
     assert_eq!(world.holder(Family::EventMesh).await, "");
-    world.run(&cleanup).await.exits(0).says("1 objects of release mesh removed");
+    world.run(&cleanup).await.exits(0).says("1 object of release mesh removed");
     assert!(world.own("leases", "belay-event-mesh").await.is_none());
     assert!(world.own("secrets", head).await.is_some(), "journals stay");
     world.run(&world.operate("restore", &["--step", SOURCES])).await.exits(0);
@@ -557,7 +587,7 @@ async fn cleanup_finds_a_home_that_is_not_the_namespace_of_the_release() {
     assert!(!is_there().await && world.own("leases", "belay-event-mesh").await.is_none());
     // Without a Lease the reports tell.
     world.api.ensure(&accounts, &account).await.unwrap();
-    world.run(&cleanup).await.exits(0).says("1 objects of release mesh removed");
+    world.run(&cleanup).await.exits(0).says("1 object of release mesh removed");
 }
 
 #[tokio::test]

@@ -52,6 +52,9 @@ fn an_upgrade_that_fails_says_why_leaves_every_object_as_it_was_and_is_rerun_by_
         let said = ground.event_mesh("upgrade", &SHORT_WAIT).failed();
         said.must_say(VERDICT);
         said.must_say(RESTORED);
+        said.must_say(&format!(
+            "run this step alone: kubectl create job --namespace {SYSTEM} --from=cronjob/{RELEASE}-{SOURCES} again-"
+        ));
         assert_eq!(ground.helm.revision(RELEASE, SYSTEM), ("failed".into(), 2));
         all_must_be_as(&ground, &before).await;
         assert_eq!(ground.job(SOURCES).await.status.unwrap().failed, Some(1), "a verdict is no crash");

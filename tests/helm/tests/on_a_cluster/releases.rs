@@ -65,6 +65,12 @@ fn a_fresh_cluster_has_nothing_to_migrate_and_installs_without_failing(helm: u8)
             ground.helm.run(&["uninstall", RELEASE, "--namespace", namespace]).or_panic();
             assert_eq!(ground.remains(), [""; 0]);
         }
+        // With a home that is not there: the chart can grant no rights in it, and nobody needs any.
+        let values = format!("home=nowhere,only={{{SOURCES}}}");
+        let said = ground.event_mesh("install", &["--namespace", ELSEWHERE, "--set", &values]).or_panic();
+        said.must_say(&format!("{SOURCES}: nothing to"));
+        ground.helm.run(&["uninstall", RELEASE, "--namespace", ELSEWHERE]).or_panic();
+        assert_eq!(ground.remains(), [""; 0]);
     });
 }
 
