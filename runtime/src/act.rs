@@ -674,28 +674,38 @@ impl Actor {
             if deleted { None } else { self.cluster.get(object).await?.filter(|live| !is_going(live)) };
         let live = match there {
             Some(live) => live,
-            None => self.revive(object, &image, removal).await?,
+            None => self.revive(object, &image, removal, removal.within).await?,
         };
         trail.made(object, &live);
         self.note(object, past_tense(&step.action), "");
         Ok(())
     }
 
-    /// Creates an object from its pre-image, unless one bears its name already.
+    /// Waits until no companion of an object is on its way out.
+    async fn until_none_is_going(&self, removal: &Removal, within: Duration) -> Result<(), Broken> {
+        for companion in &removal.companions {
+            if let Some(one) = companion.scope.object()
+                && let Some(going) = self.cluster.get(&one).await?.filter(is_going)
+            {
+                self.until_gone(&one, uid(&going), within).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates an object from its pre-image, unless one bears its name already. `within` is the time for its companions
+    /// to go.
     pub(crate) async fn revive(
         &self,
         object: &ObjectRef,
         image: &PreImage,
         removal: &Removal,
+        within: Duration,
     ) -> Result<Value, Broken> {
         let mut body = image.object.value();
         removal.not_on_create.iter().for_each(|field| field.set(&mut body, None));
         self.refresh_owners(object, &mut body).await?;
-        for companion in &removal.companions {
-            if let Some(going) = self.cluster.get(companion).await?.filter(is_going) {
-                self.until_gone(companion, uid(&going), self.time_left()).await?;
-            }
-        }
+        Box::pin(self.until_none_is_going(removal, within)).await?;
         for _ in 0..CONFLICTS {
             match self.cluster.create(object, &body, Mode::Real).await {
                 Ok(live) => {

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use belay_runtime::{Chain, Field, FieldPath, Finding, Item, Move, Plan, Removal, kinds, object::kept_by};
+use belay_runtime::{
+    Chain, Companion, Field, FieldPath, Finding, Item, Move, Plan, Removal, kinds, object::kept_by,
+};
 use event_mesh_kinds::{
     CHANNEL, EVENT_ACTIVATION, INJECTION_LABEL, KNATIVE_SUBSCRIPTION, LINK_APPLICATION_LABEL,
-    LINK_NAMESPACE_LABEL, broker_url,
+    LINK_NAMESPACE_LABEL, broker_url, ready,
 };
 use serde_json::{Value, json};
 
@@ -13,7 +15,10 @@ use crate::{
     Args, Recreate,
     obstacles::{begun_and_left_out, going_already, obstacles},
     snapshot::{Activation, Instance, Place, Snapshot, State, is_instance},
-    waits::{activation_gate, link_gate, provisioned, until_in_use, until_linked, until_others_is_in_use},
+    waits::{
+        activation_gate, link_gate, link_scope, provisioned, until_in_use, until_linked,
+        until_others_is_in_use,
+    },
 };
 
 /// The value of the label by which Knative makes a Broker.
@@ -242,16 +247,26 @@ fn recreate(args: &Args, snapshot: &Snapshot, pair: &Place, chosen: &[&Instance]
             let names = chosen.iter().filter(stays).filter(|other| !other.recreated);
             moves.extend(release(owned, names.map(|other| other.item.object.name.as_str())));
         }
-        let companion = EVENT_ACTIVATION.object(&activation.0, &activation.1);
         let removal = Removal::within(args.gone_within)
             .ready_when(provisioned())
             .not_on_create(NOT_ON_CREATE)
-            .companions(vec![companion]);
+            .companions(companions(args, snapshot, pair, &activation));
         moves.push(Move::recreate(&one.item, removal));
         moves.extend(until_in_use(args, snapshot, one));
         Chain::new(object.clone(), moves).in_turn(turn(pair))
     };
     chosen.iter().map(chain).collect()
+}
+
+/// What the broker makes and takes away with an instance: its `EventActivation`, and the link, which is that of all
+/// instances of the pair. A link that it makes where there was none stays, but two are one too many.
+fn companions(args: &Args, snapshot: &Snapshot, pair: &Place, activation: &Place) -> Vec<Companion> {
+    let known = snapshot.activations.get(activation).map(|activation| &activation.item);
+    let activation = Companion::of(&EVENT_ACTIVATION.object(&activation.0, &activation.1), known);
+    let links = snapshot.links(pair);
+    let link = Companion::labelled(link_scope(args, pair), links.len(), links.len().max(1));
+    let worked = !links.is_empty() && links.iter().all(|link| link.ready);
+    vec![activation, if worked { link.ready_when(ready()) } else { link }]
 }
 
 /// Takes the references to some instances off an `EventActivation`: it would be collected as garbage with them. Other
@@ -428,10 +443,33 @@ mod tests {
             ("metadata.ownerReferences[name=a]", &None)
         );
         let Action::Recreate(removal) = &plan.phases[2][0].moves[1].action else { panic!("not a recreate") };
-        assert_eq!(removal.companions, [EVENT_ACTIVATION.object("orders", "service")]);
+        let [activation, link] = &removal.companions[..] else { panic!("not two companions") };
+        assert_eq!(activation.scope.object(), Some(EVENT_ACTIVATION.object("orders", "service")));
+        assert_eq!(activation.image.as_ref().unwrap().value()["metadata"]["uid"], "ea");
+        assert_eq!(
+            link.scope.to_string(),
+            "subscriptions.messaging.knative.dev with broker-namespace=orders, application-name=commerce in namespace \
+             kyma-integration"
+        );
+        assert_eq!((link.were, link.most, &link.ready), (0, Some(1), &None));
         assert_eq!(removal.ready, Some(provisioned()));
         let left_out: Vec<String> = removal.not_on_create.iter().map(ToString::to_string).collect();
         assert_eq!(left_out, NOT_ON_CREATE);
+    }
+
+    #[test]
+    fn how_a_link_was_before_is_known_to_undo() {
+        let mut snapshot = linked(snapshot(vec![instance("orders", "a")]));
+        let link = |snapshot: &Snapshot| {
+            let plan = decide(&args(Recreate::All), snapshot);
+            let step = plan.writes().find(|step| step.verb() == "recreate").unwrap();
+            let Action::Recreate(removal) = &step.action else { panic!("not a recreate") };
+            let link = removal.companions[1].clone();
+            (link.were, link.most, link.ready)
+        };
+        assert_eq!(link(&snapshot), (1, Some(1), Some(ready())));
+        snapshot.links.get_mut(&orders()).unwrap()[0].ready = false;
+        assert_eq!(link(&snapshot), (1, Some(1), None));
     }
 
     #[test]

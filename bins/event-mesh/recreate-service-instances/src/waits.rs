@@ -148,10 +148,15 @@ fn delivered_by_bus(
     (scopes, delivered)
 }
 
-fn link_scopes(args: &Args, pair: &Place) -> Vec<Scope> {
+/// The links from an Application to a namespace. The broker gives them random names.
+pub(crate) fn link_scope(args: &Args, pair: &Place) -> Scope {
     let labels = [(LINK_NAMESPACE_LABEL, pair.0.as_str()), (LINK_APPLICATION_LABEL, pair.1.as_str())];
+    Scope::labelled(KNATIVE_SUBSCRIPTION, &args.integration_namespace, &labels)
+}
+
+fn link_scopes(args: &Args, pair: &Place) -> Vec<Scope> {
     vec![
-        Scope::labelled(KNATIVE_SUBSCRIPTION, &args.integration_namespace, &labels),
+        link_scope(args, pair),
         Scope::of(&kinds::NAMESPACE.cluster_object(&pair.0)),
         Scope::of(&BROKER.object(&pair.0, BROKER_NAME)),
     ]

@@ -21,6 +21,9 @@ use standins::{
 
 const STEP: &str = "recreate-service-instances";
 
+/// The link of the Application to the first namespace, where links have steady names.
+const LINK: &str = "brokersub-e2e-one-commerce";
+
 /// What differs from a stand-in's manners is said in the test.
 fn quick() -> Behaviour {
     Behaviour { steady_names: true, finalizer_delay: Duration::from_millis(100), ..Behaviour::default() }
@@ -388,7 +391,9 @@ fn gate_fails(run: &Outcome, what: &str) {
 async fn the_gate_fails_without_a_link_with_one_that_is_not_ready_and_at_once_with_two() {
     let short = ["--linked-within", "3"];
     let world = set(one_instance(), Behaviour { no_link: vec!["commerce".into()], ..quick() }).await;
+    let activation = activation_uid(&world, ONE).await;
     gate_fails(&world.run(&step(&world, &short)).await, "no Knative Subscription links them");
+    assert_eq!(world.names_at(&KNATIVE_SUBSCRIPTION, INTEGRATION).await, Vec::<String>::new());
     world.standins.change(|now| {
         now.no_link.clear();
         now.link_never_ready = vec!["e2e-one/commerce".into()];
@@ -397,15 +402,46 @@ async fn the_gate_fails_without_a_link_with_one_that_is_not_ready_and_at_once_wi
         &world.run(&step(&world, &short)).await,
         "Subscription/kyma-integration/brokersub-e2e-one-commerce",
     );
+    // The broker has made a link where there was none: that is no loss.
+    assert_eq!(world.names_at(&KNATIVE_SUBSCRIPTION, INTEGRATION).await, [LINK]);
     world.standins.change(|now| {
         now.link_never_ready.clear();
         now.two_links = vec!["commerce".into()];
     });
     let run = world.run(&step(&world, &["--recreate", "all", "--linked-within", "30"])).await;
-    gate_fails(&run, "both link them");
-    assert!(run.duration < Duration::from_secs(15), "{:?}", run.duration);
+    // At once; and no undo can make one of two.
+    run.exits(5).says("both link them").says(&format!(
+        "Subscription/kyma-integration/{LINK} and Subscription/kyma-integration/{LINK}-again are there"
+    ));
+    assert!(run.duration < Duration::from_secs(25), "{:?}", run.duration);
+    assert_eq!(
+        world.names_at(&KNATIVE_SUBSCRIPTION, INTEGRATION).await,
+        [LINK.to_owned(), format!("{LINK}-again")]
+    );
+    assert_eq!(activation_uid(&world, ONE).await, activation);
     // Two that are there before are refused: the broker could let go of neither.
+    world.run(&world.operate("accept", &["--step", STEP])).await.exits(0);
     world.run(&step(&world, &[])).await.exits(3).says("link it, where there must be one").changes_nothing();
+}
+
+#[tokio::test]
+async fn bug_2_3_a_link_that_was_there_and_does_not_come_back_is_named_and_nothing_is_called_as_before() {
+    let scene = Scene::new(&["commerce"]).instance(ONE, "commerce").on_mesh(ONE, Mesh::Complete);
+    let world = set(scene, quick()).await;
+    let activation = activation_uid(&world, ONE).await;
+    world.standins.change(|now| now.no_link = vec!["commerce".into()]);
+    let flags = ["--recreate", "all", "--linked-within", "3", "--deadline", "15", "--undo-reserve", "6"];
+    let run = world.run(&step(&world, &flags)).await;
+    run.exits(5)
+        .says("subscriptions.messaging.knative.dev with broker-namespace=e2e-one, application-name=commerce")
+        .says("0 of 1 are there");
+    assert_eq!(activation_uid(&world, ONE).await, activation);
+    assert!(links(&world).await.is_empty());
+    // Whoever cures the broker and accepts what is left gets the link by the next run.
+    world.run(&world.operate("accept", &["--step", STEP])).await.exits(0);
+    world.standins.change(|now| now.no_link.clear());
+    world.run(&step(&world, &[])).await.exits(0).says("1 recreated");
+    assert_eq!(links(&world).await, ["e2e-one/commerce"]);
 }
 
 #[tokio::test]
@@ -752,10 +788,29 @@ async fn an_id_that_the_catalog_escapes_is_recognised() {
 async fn bug_2_3_7500_provisioned_without_an_activation_fails() {
     let behaviour = Behaviour { broker_release: BrokerRelease::V1_11, ..quick() };
     let world = set(one_instance(), behaviour).await;
+    let labels = json!({"metadata": {"labels": {"team": "a"}}});
+    world.change(&EVENT_ACTIVATION, ONE, &commerce(), &labels).await;
+    let before = world.at(&EVENT_ACTIVATION, ONE, &commerce()).await.unwrap();
     world.standins.change(|now| now.no_activation = vec!["commerce".into()]);
-    let run = world.run(&step(&world, &["--linked-within", "3"])).await;
-    assert_ne!(run.exit, harness::Exit::Code(0));
-    run.says(&format!("EventActivation/e2e-one/{} is not there", commerce()));
+    let run = world.run_with_its_rights(&step(&world, &["--linked-within", "3"])).await;
+    // The broker has deleted it and makes none: undo does.
+    run.exits(4)
+        .says(&format!("EventActivation/e2e-one/{} is not there", commerce()))
+        .says(&format!("restored EventActivation/e2e-one/{}", commerce()));
+    let after = world.at(&EVENT_ACTIVATION, ONE, &commerce()).await.unwrap();
+    assert_ne!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(after["spec"], before["spec"]);
+    for field in ["labels", "annotations", "finalizers"] {
+        assert_eq!(after["metadata"][field], before["metadata"][field], "{field}");
+    }
+    // Whoever owned it owns it again, under the uid that the instance has now.
+    let owner = |object: &Value| object["metadata"]["ownerReferences"][0]["name"].clone();
+    assert_eq!(owner(&after), owner(&before));
+    let instance = instance_uid(&world, ONE, "commerce").await;
+    let owned_by = &after["metadata"]["ownerReferences"][0]["uid"];
+    assert!(owned_by.is_null() || *owned_by == json!(instance), "{owned_by}");
+    // The link that the broker has made where there was none stays.
+    assert_eq!(links(&world).await, ["e2e-one/commerce"]);
 }
 
 #[tokio::test]
