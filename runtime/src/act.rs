@@ -682,15 +682,49 @@ impl Actor {
     }
 
     /// Waits until no companion of an object is on its way out.
-    async fn until_none_is_going(&self, removal: &Removal, within: Duration) -> Result<(), Broken> {
+    async fn until_none_is_going(
+        &self,
+        object: &ObjectRef,
+        removal: &Removal,
+        within: Duration,
+    ) -> Result<(), Broken> {
         for companion in &removal.companions {
-            if let Some(one) = companion.scope.object()
-                && let Some(going) = self.cluster.get(&one).await?.filter(is_going)
-            {
-                self.until_gone(&one, uid(&going), within).await?;
+            let known = match companion.scope.object() {
+                Some(one) => vec![one],
+                None => self.seen(object, &companion.scope, within).await?,
+            };
+            // The server's word counts: a watch that is behind shows as there what is going.
+            for one in known {
+                if let Some(going) = self.cluster.get(&one).await?.filter(is_going) {
+                    self.until_gone(&one, uid(&going), within).await?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// The objects that the watch shows in a scope.
+    async fn seen(
+        &self,
+        subject: &ObjectRef,
+        scope: &Scope,
+        within: Duration,
+    ) -> Result<Vec<ObjectRef>, Broken> {
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let (kind, list) = (scope.kind.clone(), found.clone());
+        let check = move |view: &View<'_>| {
+            *lock(&list) = view.list(&kind).iter().map(|one| kind.object_of(one)).collect();
+            Progress::Done
+        };
+        let wait = Wait {
+            what: format!("a look at {scope}"),
+            scopes: vec![scope.clone()],
+            within,
+            check: Check::Code(Arc::new(check)),
+        };
+        self.wait(subject, &wait, &Trail::default()).await?;
+        let found = std::mem::take(&mut *lock(&found));
+        Ok(found)
     }
 
     /// Creates an object from its pre-image, unless one bears its name already. `within` is the time for its companions
@@ -705,7 +739,7 @@ impl Actor {
         let mut body = image.object.value();
         removal.not_on_create.iter().for_each(|field| field.set(&mut body, None));
         self.refresh_owners(object, &mut body).await?;
-        Box::pin(self.until_none_is_going(removal, within)).await?;
+        Box::pin(self.until_none_is_going(object, removal, within)).await?;
         for _ in 0..CONFLICTS {
             match self.cluster.create(object, &body, Mode::Real).await {
                 Ok(live) => {

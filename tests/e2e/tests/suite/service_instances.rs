@@ -662,6 +662,24 @@ async fn bug_2_3_7500_no_instance_is_created_while_its_activation_is_going() {
 }
 
 #[tokio::test]
+async fn bug_2_3_no_instance_is_created_while_the_old_link_of_its_pair_is_going() {
+    let scene = Scene::new(&["commerce"]).instance(ONE, "commerce").on_mesh(ONE, Mesh::Complete);
+    // A broker that takes a link that is going for one that is there, and gives them random names.
+    let behaviour = Behaviour { race_links: true, steady_names: false, ..quick() };
+    let world = set(scene, behaviour).await;
+    let before = world.names_at(&KNATIVE_SUBSCRIPTION, INTEGRATION).await;
+    world.standins.change(|now| now.hold_finalizer = vec!["Subscription:brokersub-*".into()]);
+    let run = world.start(&step(&world, &["--recreate", "all"]), vec![]).await;
+    cluster::wait_gone(&world.api.client(), &SERVICE_INSTANCE, ONE, "commerce", SOON).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!run.proxy.calls().iter().any(crate::creates("commerce")), "created while it is going");
+    world.standins.change(|now| now.hold_finalizer.clear());
+    run.wait().await.unwrap().exits(0).says("1 recreated");
+    assert_eq!(links(&world).await, ["e2e-one/commerce"]);
+    assert_ne!(world.names_at(&KNATIVE_SUBSCRIPTION, INTEGRATION).await, before);
+}
+
+#[tokio::test]
 async fn bug_2_3_a_silent_broker_is_undone_or_named() {
     let world = set(one_instance(), quick()).await;
     world.standins.change(|now| now.stopped = vec![Controller::ApplicationBroker]);
