@@ -665,6 +665,11 @@ impl Actor {
         let Some(first) = self.image_of(step).await else {
             return Err(Broken::Because("is not in the journal".to_owned()));
         };
+        let stands = |live: &Value| uid(live) == first.uid && !is_going(live);
+        if step.live.as_ref().map(Body::value).as_ref().is_some_and(stands) {
+            // What hangs now would keep it from coming back: then it is better not to delete it.
+            Box::pin(self.until_none_is_going(object, removal, removal.within)).await?;
+        }
         let deleted = self.delete(step, removal, Some(&first)).await?;
         self.cluster.room().await;
         // The delete may have journalled a newer pre-image.
@@ -1359,7 +1364,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::plan::Item;
+    use crate::plan::{Companion, Item};
 
     fn label(key: &str, value: Option<&str>) -> Field {
         Field { path: FieldPath::of(["metadata", "labels", key]), value: value.map(Into::into) }
@@ -1419,6 +1424,42 @@ mod tests {
         assert!(give_back_patch(&live, &image(json!([]))).is_none(), "nobody to give it to");
         let given = json!({"metadata": {"managedFields": [helm]}});
         assert!(give_back_patch(&given, &image(json!([helm]))).is_none());
+    }
+
+    #[tokio::test]
+    async fn what_has_a_companion_that_is_going_is_not_deleted_whether_that_is_known_by_name_or_by_labels() {
+        let labels = json!({"of": "a"});
+        let going = json!({"metadata": {
+            "name": "b", "namespace": "ns", "uid": "b", "labels": labels,
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "finalizers": ["held"],
+        }});
+        let live = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "a"}});
+        let object = kinds::CONFIG_MAP.object("ns", "a");
+        for companion in [
+            Companion::of(&kinds::CONFIG_MAP.object("ns", "b"), None),
+            Companion::labelled(Scope::labelled(kinds::CONFIG_MAP, "ns", &[("of", "a")]), 1, 1),
+        ] {
+            let (going, there) = (going.clone(), live.clone());
+            let fake = crate::fake::Fake::new(move |_, path| match path.rsplit('/').next() {
+                Some("a") => (200, there.clone()),
+                Some("b") => (200, going.clone()),
+                Some("configmaps") => (200, json!({"metadata": {"resourceVersion": "1"}, "items": [going]})),
+                name => (404, json!({"kind": "Status", "reason": "NotFound", "details": {"name": name}})),
+            });
+            let item = Item::new(object.clone(), Some(&live), None);
+            let removal = Removal::within(Duration::from_millis(300)).companions(vec![companion]);
+            let chain = Chain::new(object.clone(), vec![Move::recreate(&item, removal)]);
+            let entries = Entries::new(Entries::default().missing(std::iter::once((0, &chain))));
+            let cluster = Arc::new(fake.cluster(1));
+            let ledger = Ledger::load(&cluster, "home", "s").await.unwrap();
+            let ledger = Arc::new(tokio::sync::Mutex::new(ledger));
+            let actor = Actor::new(cluster, ledger, Arc::new(entries), "s/r".into(), Everywhere::default());
+            let ended = actor.make(&chain.moves[0], &mut Trail::default()).await;
+            let why = sentence(ended.expect_err("it is not made"));
+            assert!(why.contains("ConfigMap/ns/b gone: still there, held by finalizer held"), "{why}");
+            assert!(fake.seen().iter().all(|(method, _)| method == "GET"), "{:?}", fake.seen());
+        }
     }
 
     /// What a server does with a merge patch.

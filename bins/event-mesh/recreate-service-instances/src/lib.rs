@@ -24,9 +24,11 @@
 //!
 //! **It refuses**, all at once and only for what it would touch: an instance that is being deleted already, one whose
 //! Application or service is gone (the broker could never let go of it), one whose class or `ApplicationMapping` is gone
-//! (it would never be provisioned again), an Application whose source or Channel is not Ready (provisioning would fail
-//! for good), two links where there must be one, a namespace whose user has switched the Broker off, a subscription
-//! controller that is not available while it must serve the finalizers, and an integration namespace that does not exist.
+//! (it would never be provisioned again), one whose `EventActivation` somebody holds in its deletion (the instance could
+//! not come back; one that only the old bus holds is waited for, before anything is changed), an Application whose source
+//! or Channel is not Ready (provisioning would fail for good), two links where there must be one, a namespace whose user
+//! has switched the Broker off, a subscription controller that is not available while it must serve the finalizers, and an
+//! integration namespace that does not exist.
 //! A run that resumes asks all this again of the instances that the attempt before it has not touched: there it is a
 //! failure, and what was done is undone.
 

@@ -215,6 +215,27 @@ pub(crate) fn link_gate(args: &Args, pair: &Place, activation: ObjectRef, why: &
     )
 }
 
+/// An instance whose `EventActivation` is on its way out is not deleted before that is gone: its broker would take the old
+/// one for the new, so it could not be created again.
+pub(crate) fn going_gate(args: &Args, snapshot: &Snapshot, one: &Instance) -> Option<Chain> {
+    let activation = snapshot.activations.get(&activation_of(one))?;
+    if one.is_half_way() || !activation.item.is_going() {
+        return None;
+    }
+    let (object, activation) = (one.item.object.clone(), activation.item.object.clone());
+    let what = format!(
+        "{activation} gone, which is being deleted, so the instance could not come back (look at what holds it, or leave the \
+         instance out with --exclude {object})"
+    );
+    let scopes = vec![Scope::of(&activation)];
+    let check = move |view: &View<'_>| match view.get(&activation).filter(is_going) {
+        Some(going) => Test::Gone.ask(Some(&going)),
+        None => Progress::Done,
+    };
+    let wait = Move::wait_until(object.clone(), what, scopes, args.gone_within, check);
+    Some(Chain::new(object, vec![wait]))
+}
+
 /// A provisioned instance that is not recreated must have its `EventActivation`.
 pub(crate) fn activation_gate(
     args: &Args,

@@ -680,6 +680,56 @@ async fn bug_2_3_no_instance_is_created_while_the_old_link_of_its_pair_is_going(
 }
 
 #[tokio::test]
+async fn bug_2_3_an_instance_whose_activation_is_going_is_not_deleted_before_that_is_gone() {
+    let world = set(one_instance(), quick()).await;
+    let before = instance_uid(&world, ONE, "commerce").await;
+    world.standins.change(|now| now.hold_finalizer = vec!["EventActivation:*".into()]);
+    world.api.delete(&resource(&EVENT_ACTIVATION), Some(ONE), &commerce()).await.unwrap();
+    let run = world.run(&step(&world, &["--gone-within", "2"])).await;
+    run.exits(4)
+        .says(&format!("EventActivation/e2e-one/{} gone", commerce()))
+        .says("held by finalizer eventactivation.finalizers.kyma-project.io")
+        .says("--exclude ServiceInstance/e2e-one/commerce");
+    assert!(run.moves().is_empty(), "{:?}", run.moves());
+    assert_eq!(instance_uid(&world, ONE, "commerce").await, before);
+    // One that goes, if slowly, holds nobody up.
+    let run = world.start(&step(&world, &[]), vec![]).await;
+    run.proxy.when(|call| call.target.resource == "eventactivations", SOON).await.unwrap();
+    world.standins.change(|now| now.hold_finalizer.clear());
+    run.wait().await.unwrap().exits(0).says("1 recreated");
+    assert_ne!(instance_uid(&world, ONE, "commerce").await, before);
+    assert!(world.at(&EVENT_ACTIVATION, ONE, &commerce()).await.is_some());
+    assert_eq!(links(&world).await, ["e2e-one/commerce"]);
+}
+
+#[tokio::test]
+async fn bug_2_3_an_instance_whose_activation_somebody_holds_in_its_deletion_is_refused_and_can_be_left_out()
+{
+    let world = set(one_instance(), quick()).await;
+    let before = instance_uid(&world, ONE, "commerce").await;
+    let finalizers = |names: Value| json!({"metadata": {"finalizers": names}});
+    let held = ["eventactivation.finalizers.kyma-project.io", "e2e.belay.dev/held"];
+    world.change(&EVENT_ACTIVATION, ONE, &commerce(), &finalizers(json!(held))).await;
+    world.api.delete(&resource(&EVENT_ACTIVATION), Some(ONE), &commerce()).await.unwrap();
+    let run = world.run(&step(&world, &[])).await;
+    let left_out = world.run(&step(&world, &["--exclude", "ServiceInstance/e2e-one/commerce"])).await;
+    let after = instance_uid(&world, ONE, "commerce").await;
+    world.change(&EVENT_ACTIVATION, ONE, &commerce(), &finalizers(Value::Null)).await;
+    run.exits(3)
+        .says(&format!(
+            "EventActivation/e2e-one/{} is being deleted, and e2e.belay.dev/held holds it",
+            commerce()
+        ))
+        .says("or leave it out with --exclude ServiceInstance/e2e-one/commerce")
+        .changes_nothing();
+    left_out.exits(0).changes_nothing();
+    assert_eq!(after, before);
+    cluster::wait_gone(&world.api.client(), &EVENT_ACTIVATION, ONE, &commerce(), SOON).await.unwrap();
+    world.run(&step(&world, &[])).await.exits(0).says("1 recreated");
+    assert!(world.at(&EVENT_ACTIVATION, ONE, &commerce()).await.is_some());
+}
+
+#[tokio::test]
 async fn bug_2_3_a_silent_broker_is_undone_or_named() {
     let world = set(one_instance(), quick()).await;
     world.standins.change(|now| now.stopped = vec![Controller::ApplicationBroker]);
