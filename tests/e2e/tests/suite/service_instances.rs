@@ -347,7 +347,7 @@ async fn two_instances_of_an_application_take_turns_and_make_one_link() {
 }
 
 #[tokio::test]
-async fn all_that_stands_in_the_way_is_refused_at_once_and_nothing_is_written() {
+async fn bug_2_3_all_that_stands_in_the_way_is_refused_at_once_and_nothing_is_written() {
     let scene = Scene::small(ONE, TWO);
     let world = set(scene, quick()).await;
     world.standins.change(|now| now.stopped = vec![Controller::HttpSource]);
@@ -388,7 +388,7 @@ fn gate_fails(run: &Outcome, what: &str) {
 }
 
 #[tokio::test]
-async fn the_gate_fails_without_a_link_with_one_that_is_not_ready_and_at_once_with_two() {
+async fn bug_2_3_the_gate_fails_without_a_link_with_one_that_is_not_ready_and_at_once_with_two() {
     let short = ["--linked-within", "3"];
     let world = set(one_instance(), Behaviour { no_link: vec!["commerce".into()], ..quick() }).await;
     let activation = activation_uid(&world, ONE).await;
