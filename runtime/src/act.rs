@@ -676,6 +676,11 @@ impl Actor {
         let Some(first) = self.image_of(step).await else {
             return Err(Broken::Because("is not in the journal".to_owned()));
         };
+        let stands = |live: &Value| uid(live) == first.uid && !is_going(live);
+        if step.live.as_ref().map(Body::value).as_ref().is_some_and(stands) {
+            // What hangs now would keep it from coming back: then it is better not to delete it.
+            Box::pin(self.until_none_is_going(object, removal, removal.within)).await?;
+        }
         let deleted = self.delete(step, removal, Some(&first)).await?;
         self.cluster.room().await;
         // The delete may have journalled a newer pre-image.
@@ -685,28 +690,72 @@ impl Actor {
             if deleted { None } else { self.cluster.get(object).await?.filter(|live| !is_going(live)) };
         let live = match there {
             Some(live) => live,
-            None => self.revive(object, &image, removal).await?,
+            None => self.revive(object, &image, removal, removal.within).await?,
         };
         trail.made(object, &live);
         self.note(object, past_tense(&step.action), "");
         Ok(())
     }
 
-    /// Creates an object from its pre-image, unless one bears its name already.
+    /// Waits until no companion of an object is on its way out.
+    async fn until_none_is_going(
+        &self,
+        object: &ObjectRef,
+        removal: &Removal,
+        within: Duration,
+    ) -> Result<(), Broken> {
+        for companion in &removal.companions {
+            let known = match companion.scope.object() {
+                Some(one) => vec![one],
+                None => self.seen(object, &companion.scope, within).await?,
+            };
+            // The server's word counts: a watch that is behind shows as there what is going.
+            for one in known {
+                if let Some(going) = self.cluster.get(&one).await?.filter(is_going) {
+                    self.until_gone(&one, uid(&going), within).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The objects that the watch shows in a scope.
+    async fn seen(
+        &self,
+        subject: &ObjectRef,
+        scope: &Scope,
+        within: Duration,
+    ) -> Result<Vec<ObjectRef>, Broken> {
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let (kind, list) = (scope.kind.clone(), found.clone());
+        let check = move |view: &View<'_>| {
+            *lock(&list) = view.list(&kind).iter().map(|one| kind.object_of(one)).collect();
+            Progress::Done
+        };
+        let wait = Wait {
+            what: format!("a look at {scope}"),
+            scopes: vec![scope.clone()],
+            within,
+            check: Check::Code(Arc::new(check)),
+        };
+        self.wait(subject, &wait, &Trail::default()).await?;
+        let found = std::mem::take(&mut *lock(&found));
+        Ok(found)
+    }
+
+    /// Creates an object from its pre-image, unless one bears its name already. `within` is the time for its companions
+    /// to go.
     pub(crate) async fn revive(
         &self,
         object: &ObjectRef,
         image: &PreImage,
         removal: &Removal,
+        within: Duration,
     ) -> Result<Value, Broken> {
         let mut body = image.object.value();
         removal.not_on_create.iter().for_each(|field| field.set(&mut body, None));
         self.refresh_owners(object, &mut body).await?;
-        for companion in &removal.companions {
-            if let Some(going) = self.cluster.get(companion).await?.filter(is_going) {
-                self.until_gone(companion, uid(&going), self.time_left()).await?;
-            }
-        }
+        Box::pin(self.until_none_is_going(object, removal, within)).await?;
         for _ in 0..CONFLICTS {
             match self.cluster.create(object, &body, Mode::Real).await {
                 Ok(live) => {
@@ -1326,7 +1375,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::plan::Item;
+    use crate::plan::{Companion, Item};
 
     fn label(key: &str, value: Option<&str>) -> Field {
         Field { path: FieldPath::of(["metadata", "labels", key]), value: value.map(Into::into) }
@@ -1386,6 +1435,42 @@ mod tests {
         assert!(give_back_patch(&live, &image(json!([]))).is_none(), "nobody to give it to");
         let given = json!({"metadata": {"managedFields": [helm]}});
         assert!(give_back_patch(&given, &image(json!([helm]))).is_none());
+    }
+
+    #[tokio::test]
+    async fn what_has_a_companion_that_is_going_is_not_deleted_whether_that_is_known_by_name_or_by_labels() {
+        let labels = json!({"of": "a"});
+        let going = json!({"metadata": {
+            "name": "b", "namespace": "ns", "uid": "b", "labels": labels,
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "finalizers": ["held"],
+        }});
+        let live = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "a"}});
+        let object = kinds::CONFIG_MAP.object("ns", "a");
+        for companion in [
+            Companion::of(&kinds::CONFIG_MAP.object("ns", "b"), None),
+            Companion::labelled(Scope::labelled(kinds::CONFIG_MAP, "ns", &[("of", "a")]), 1, 1),
+        ] {
+            let (going, there) = (going.clone(), live.clone());
+            let fake = crate::fake::Fake::new(move |_, path| match path.rsplit('/').next() {
+                Some("a") => (200, there.clone()),
+                Some("b") => (200, going.clone()),
+                Some("configmaps") => (200, json!({"metadata": {"resourceVersion": "1"}, "items": [going]})),
+                name => (404, json!({"kind": "Status", "reason": "NotFound", "details": {"name": name}})),
+            });
+            let item = Item::new(object.clone(), Some(&live), None);
+            let removal = Removal::within(Duration::from_millis(300)).companions(vec![companion]);
+            let chain = Chain::new(object.clone(), vec![Move::recreate(&item, removal)]);
+            let entries = Entries::new(Entries::default().missing(std::iter::once((0, &chain))));
+            let cluster = Arc::new(fake.cluster(1));
+            let ledger = Ledger::load(&cluster, "home", "s").await.unwrap();
+            let ledger = Arc::new(tokio::sync::Mutex::new(ledger));
+            let actor = Actor::new(cluster, ledger, Arc::new(entries), "s/r".into(), Everywhere::default());
+            let ended = actor.make(&chain.moves[0], &mut Trail::default()).await;
+            let why = sentence(ended.expect_err("it is not made"));
+            assert!(why.contains("ConfigMap/ns/b gone: still there, held by finalizer held"), "{why}");
+            assert!(fake.seen().iter().all(|(method, _)| method == "GET"), "{:?}", fake.seen());
+        }
     }
 
     /// What a server does with a merge patch.

@@ -28,7 +28,8 @@ pub use args::Common;
 pub use cluster::Failure;
 pub use object::{Body, FieldPath, Kind, ObjectRef, kinds};
 pub use plan::{
-    Chain, Closing, Field, Finding, Item, Move, Owner, Plan, Progress, Propagation, Removal, Test, Undo,
+    Chain, Closing, Companion, Field, Finding, Item, Move, Owner, Plan, Progress, Propagation, Removal, Test,
+    Undo,
 };
 pub use program::{Registered, step_main};
 pub use step::{Meta, Needs, Reader, Rule, Step};

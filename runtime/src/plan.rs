@@ -140,10 +140,10 @@ pub struct Removal {
     pub not_on_create: Vec<FieldPath>,
     /// How long it may take until the object is gone.
     pub within: Duration,
-    /// Objects that may go with it. Before it is created again, those that are going must be gone: its controller would
-    /// take the old one for the new.
+    /// What its controller makes and takes away with it. None of it may be going when the object is deleted, or created
+    /// again: the controller would take the old one for the new. And undo sees to it that it is as before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub companions: Vec<ObjectRef>,
+    pub companions: Vec<Companion>,
     /// Whether it is left alone if its spec is not the one that the plan saw: what was checked before is not what would go.
     #[serde(default)]
     pub only_as_seen: bool,
@@ -153,6 +153,75 @@ pub struct Removal {
     /// The Deployment that serves its finalizers: whoever waits in vain must know whether it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served_by: Option<ObjectRef>,
+}
+
+/// What the controller of an object makes and takes away with it, one object or several of the same labels, and how it
+/// was before the object was touched.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Companion {
+    /// Which. Flat, since there are journals that say no more of a companion than its kind and name.
+    #[serde(flatten)]
+    pub scope: Scope,
+    /// How many there were: undo wants as many again.
+    #[serde(default)]
+    pub were: usize,
+    /// More than these are too many, though the controller made them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<usize>,
+    /// How one sees that they work, where they did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<Test>,
+    /// The one that was there: undo makes it again, if its controller does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Body>,
+}
+
+/// How long more companions than there may be are looked at: one of them may be about to go.
+const TOO_MANY: Duration = Duration::from_secs(5);
+
+impl Companion {
+    /// One object, as the snapshot saw it; none if it was not there.
+    #[must_use]
+    pub fn of(object: &ObjectRef, seen: Option<&Item>) -> Self {
+        let image = seen.filter(|item| item.is_there()).and_then(|item| item.live.clone());
+        let were = usize::from(image.is_some());
+        Self { scope: Scope::of(object), were, most: None, ready: None, image }
+    }
+
+    /// Objects that are known by their labels. There were so many, and there may be so many.
+    #[must_use]
+    pub fn labelled(scope: Scope, were: usize, most: usize) -> Self {
+        Self { scope, were, most: Some(most), ready: None, image: None }
+    }
+
+    /// Says how one sees that they work, as they did.
+    #[must_use]
+    pub fn ready_when(mut self, test: Test) -> Self {
+        self.ready = Some(test);
+        self
+    }
+
+    /// Asks whether it is as before. What is going does not count.
+    #[must_use]
+    pub fn ask(&self, found: &[Value]) -> Progress {
+        let there: Vec<&Value> = found.iter().filter(|one| !is_going(one)).collect();
+        let name = |one: &Value| self.scope.kind.object_of(one).to_string();
+        if there.len() < self.were {
+            return Progress::Pending(format!("{} of {} are there", there.len(), self.were));
+        }
+        if self.most.is_some_and(|most| there.len() > most) {
+            let mut names: Vec<String> = there.iter().map(|one| name(one)).collect();
+            names.sort();
+            let why = format!("{} are there, and there were {}", names.join(" and "), self.were);
+            return Progress::Suspect(why, TOO_MANY);
+        }
+        let waits = |one: &&Value| match self.ready.as_ref()?.ask(Some(one)) {
+            Progress::Pending(what) => Some(format!("{} {what}", name(one))),
+            _ => None,
+        };
+        there.iter().find_map(waits).map_or(Progress::Done, Progress::Pending)
+    }
 }
 
 /// Kubernetes' deletion propagation policies.
@@ -629,9 +698,9 @@ impl Removal {
         self
     }
 
-    /// Names objects that may go with it and must not be half gone when it is created again.
+    /// Names what its controller makes and takes away with it.
     #[must_use]
-    pub fn companions(mut self, companions: Vec<ObjectRef>) -> Self {
+    pub fn companions(mut self, companions: Vec<Companion>) -> Self {
         self.companions = companions;
         self
     }
@@ -899,6 +968,47 @@ mod tests {
         assert!(
             said[0].starts_with("--exclude ConfigMap/ns/none: ") && said[1].starts_with("ConfigMap/ns/a: ")
         );
+    }
+
+    #[test]
+    fn a_companion_is_as_before_when_as_many_are_there_and_work_and_none_is_too_many() {
+        let scope = Scope::labelled(kinds::CONFIG_MAP, "ns", &[("of", "a")]);
+        let link = |name: &str, status: &str| {
+            json!({
+                "metadata": {"name": name, "namespace": "ns"},
+                "status": {"conditions": [{"type": "Ready", "status": status}]},
+            })
+        };
+        let mut going = link("old", "True");
+        going["metadata"]["deletionTimestamp"] = "now".into();
+        let was = Companion::labelled(scope.clone(), 1, 1).ready_when(Test::Condition("Ready".into()));
+        assert_eq!(was.ask(&[link("a", "True"), going.clone()]), Progress::Done);
+        assert_eq!(was.ask(&[going]), Progress::Pending("0 of 1 are there".into()));
+        let Progress::Pending(why) = was.ask(&[link("a", "False")]) else { panic!("it is not Ready") };
+        assert_eq!(why, "ConfigMap/ns/a Ready is False");
+        let Progress::Suspect(why, _) = was.ask(&[link("b", "True"), link("a", "True")]) else {
+            panic!("there are two")
+        };
+        assert_eq!(why, "ConfigMap/ns/a and ConfigMap/ns/b are there, and there were 1");
+        // What the controller makes besides is no loss.
+        let was_not = Companion::labelled(scope, 0, 1);
+        assert_eq!(was_not.ask(&[]), Progress::Done);
+        assert_eq!(was_not.ask(&[link("a", "False")]), Progress::Done);
+    }
+
+    #[test]
+    fn a_journal_that_knows_companions_by_name_alone_is_read() {
+        let object = kinds::CONFIG_MAP.object("ns", "a");
+        let mut stored = serde_json::to_value(Removal::within(Duration::from_secs(1))).unwrap();
+        stored["companions"] = json!([object]);
+        let read: Removal = serde_json::from_value(stored).unwrap();
+        assert_eq!(read.companions[0].scope, Scope::of(&object));
+        assert_eq!((read.companions[0].were, read.companions[0].image.is_some()), (0, false));
+        let known = Companion::of(&object, Some(&item("a")));
+        let removal = Removal::within(Duration::from_secs(1)).companions(vec![known]);
+        let read: Removal = serde_json::from_str(&serde_json::to_string(&removal).unwrap()).unwrap();
+        assert_eq!(read.companions[0].scope, Scope::of(&object));
+        assert_eq!(read.companions[0].image, item("a").live);
     }
 
     #[test]

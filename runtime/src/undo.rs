@@ -16,7 +16,7 @@ use crate::{
     cluster::{Failure, Halt, Mode, Precondition, lock},
     journal::{Before, Entries, Entry, PreImage},
     object::{FieldPath, ObjectRef, finalizers, holds, is_going, resource_version, text, uid},
-    plan::{Action, Check, Field, Move, Progress, Propagation, Removal, Undo, Wait},
+    plan::{Action, Check, Companion, Field, Move, Progress, Propagation, Removal, Undo, Wait},
     watch::{Scope, View},
 };
 
@@ -436,7 +436,7 @@ async fn restore(
         trail.made(object, live);
     }
     if restored {
-        let made = actor.revive(object, image, removal).await?;
+        let made = actor.revive(object, image, removal, actor.time_left()).await?;
         trail.made(object, &made);
         actor.note(
             object,
@@ -457,7 +457,115 @@ async fn restore(
         actor.wait(object, &wait, &trail).await?;
     }
     actor.give_back(object, image).await?;
-    Ok(if restored { Back::Restored } else { Back::AsBefore })
+    let company = Box::pin(bring_along(actor, object, removal)).await?;
+    if !company.left.is_empty() {
+        let why = company.left.join("; ");
+        return Ok(Back::Left(format!("is there again, and what belongs to it is not as before: {why}")));
+    }
+    Ok(if restored || company.made { Back::Restored } else { Back::AsBefore })
+}
+
+/// What became of the companions of an object.
+#[derive(Default)]
+struct Company {
+    /// One of them had to be made again.
+    made: bool,
+    /// What is not as before.
+    left: Vec<String>,
+}
+
+/// How long a companion is waited for that its controller should make by itself. It does so before it says that the object
+/// works, and that was waited for already.
+const BY_ITSELF: Duration = Duration::from_secs(10);
+
+/// Sees to it that what belongs to an object, which is another one now, is as it was before.
+async fn bring_along(actor: &Actor, object: &ObjectRef, removal: &Removal) -> Result<Company, Broken> {
+    let mut company = Company::default();
+    for companion in &removal.companions {
+        let back = match companion.scope.object() {
+            Some(one) => bring_back(actor, companion, &one).await,
+            None => until_as_before(actor, object, companion).await.map(|()| false),
+        };
+        match back {
+            Ok(made) => company.made |= made,
+            Err(Broken::Call(failure))
+                if matches!(failure, Failure::Halted(_)) || failure.namespace_is_going() =>
+            {
+                return Err(Broken::Call(failure));
+            }
+            Err(broken) => company.left.push(sentence(broken)),
+        }
+    }
+    Ok(company)
+}
+
+/// Waits until companions that are known by their labels are as before.
+async fn until_as_before(actor: &Actor, object: &ObjectRef, companion: &Companion) -> Result<(), Broken> {
+    let asked = companion.clone();
+    let wait = Wait {
+        what: format!("{} as before", companion.scope),
+        scopes: vec![companion.scope.clone()],
+        within: a_part_of_the_time(actor),
+        check: Check::Code(Arc::new(move |view| asked.ask(&view.list(&asked.scope.kind)))),
+    };
+    actor.wait(object, &wait, &Trail::default()).await
+}
+
+/// Makes a companion again that was there and is gone. Returns whether it had to.
+async fn bring_back(actor: &Actor, companion: &Companion, one: &ObjectRef) -> Result<bool, Broken> {
+    let Some(image) = companion.image.as_ref().map(|image| PreImage::of(&image.value())) else {
+        return Ok(false);
+    };
+    let there = |live: &Value| !is_going(live);
+    let mut live = actor.cluster.get(one).await?;
+    if !live.as_ref().is_some_and(there) {
+        until_there(actor, one).await?;
+        live = actor.cluster.get(one).await?;
+    }
+    let removal = Removal::within(a_part_of_the_time(actor));
+    match live {
+        Some(live) if there(&live) => {
+            // One that its controller has made anew may lack what somebody had added to it.
+            if uid(&live) == image.uid || is_as_before(&live, &image, &removal) {
+                return Ok(false);
+            }
+            return Err(Broken::Because(format!("{one} was made anew, and not as it was")));
+        }
+        Some(going) => actor.until_gone(one, uid(&going), removal.within).await?,
+        None => {}
+    }
+    actor.revive(one, &image, &removal, removal.within).await.map_err(|broken| match broken {
+        Broken::Because(why) => Broken::Because(format!("{one} {why}")),
+        other => other,
+    })?;
+    actor.note(one, "restored", "it was gone, and nobody made it again");
+    actor.give_back(one, &image).await?;
+    Ok(true)
+}
+
+/// Gives the controller of a companion the time to make it: whoever makes it in its place may be in its way.
+async fn until_there(actor: &Actor, one: &ObjectRef) -> Result<(), Broken> {
+    let seen = one.clone();
+    let check = move |view: &View<'_>| match view.get(&seen) {
+        Some(live) if !is_going(&live) => Progress::Done,
+        Some(_) => Progress::Pending("is being deleted".to_owned()),
+        None => Progress::Pending("does not exist".to_owned()),
+    };
+    let wait = Wait {
+        what: format!("{one} there again"),
+        scopes: vec![Scope::of(one)],
+        within: BY_ITSELF.min(a_part_of_the_time(actor)),
+        check: Check::Code(Arc::new(check)),
+    };
+    match actor.wait(one, &wait, &Trail::default()).await {
+        Err(Broken::Because(_)) => Ok(()),
+        ended => ended,
+    }
+}
+
+/// What one wait for a companion may take: what stands before it in the chain, and in earlier phases, is put back after it.
+fn a_part_of_the_time(actor: &Actor) -> Duration {
+    actor.time_left() / 2
 }
 
 /// Whether an object of the name is what an earlier attempt of this undo created, or just as good.
@@ -580,4 +688,100 @@ async fn with_live_uid(actor: &Actor, object: &ObjectRef, mut owner: Value) -> R
     };
     owner["uid"] = now.into();
     Ok(Some(owner))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        fake::Fake,
+        journal::Ledger,
+        object::kinds,
+        plan::{Item, Test},
+        watch::Everywhere,
+    };
+
+    fn config_map(name: &str, uid: &str, labels: &Value) -> Value {
+        json!({"metadata": {"name": name, "namespace": "ns", "uid": uid, "labels": labels}})
+    }
+
+    /// An API server with the object `a`, which was made anew, and with its companion `b`, where that is there.
+    fn server(companion: Option<Value>) -> Fake {
+        let companion = Mutex::new(companion);
+        Fake::new(move |method, path| {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let missing = (404, json!({"kind": "Status", "reason": "NotFound", "details": {"name": name}}));
+            match (method, name) {
+                ("GET", "a") => (200, config_map("a", "new", &json!({}))),
+                ("GET", "b") => lock(&companion).clone().map_or(missing, |live| (200, live)),
+                ("GET", "configmaps") => {
+                    let items: Vec<Value> = lock(&companion).clone().into_iter().collect();
+                    (200, json!({"metadata": {"resourceVersion": "1"}, "items": items}))
+                }
+                ("POST", "configmaps") => {
+                    let made = config_map("b", "made", &json!({"team": "a"}));
+                    (201, lock(&companion).insert(made).clone())
+                }
+                _ => missing,
+            }
+        })
+    }
+
+    /// Takes the recreation of `a` back, which had this companion.
+    async fn taken_back(fake: &Fake, companion: Companion) -> Back {
+        let cluster = Arc::new(fake.cluster(1));
+        cluster.set_deadline(Instant::now() + Duration::from_secs(2));
+        let ledger = Ledger::load(&cluster, "home", "s").await.unwrap();
+        let ledger = Arc::new(tokio::sync::Mutex::new(ledger));
+        let actor = Actor::new(cluster, ledger, Arc::default(), "s/r".to_owned(), Everywhere::default());
+        let image = PreImage::of(&config_map("a", "old", &json!({})));
+        let removal = Removal::within(Duration::from_secs(1)).companions(vec![companion]);
+        restore(&actor, &kinds::CONFIG_MAP.object("ns", "a"), &image, &removal, false).await.unwrap()
+    }
+
+    fn known() -> Companion {
+        let object = kinds::CONFIG_MAP.object("ns", "b");
+        let live = config_map("b", "old", &json!({"team": "a"}));
+        Companion::of(&object, Some(&Item::new(object.clone(), Some(&live), None)))
+    }
+
+    fn posts(fake: &Fake) -> usize {
+        fake.seen().iter().filter(|(method, _)| method == "POST").count()
+    }
+
+    #[tokio::test]
+    async fn a_companion_that_nobody_makes_again_is_made_from_how_it_was() {
+        let fake = server(None);
+        assert!(matches!(taken_back(&fake, known()).await, Back::Restored));
+        assert_eq!(posts(&fake), 1);
+    }
+
+    #[tokio::test]
+    async fn a_companion_that_its_controller_has_made_again_stays_and_must_be_as_it_was() {
+        let fake = server(Some(config_map("b", "made", &json!({"team": "a", "more": "b"}))));
+        assert!(matches!(taken_back(&fake, known()).await, Back::AsBefore));
+        let fake = server(Some(config_map("b", "made", &json!({}))));
+        let Back::Left(why) = taken_back(&fake, known()).await else { panic!("its label is lost") };
+        assert!(why.contains("ConfigMap/ns/b was made anew, and not as it was"), "{why}");
+        // What somebody did to the one that stayed is not ours to judge.
+        let fake = server(Some(config_map("b", "old", &json!({}))));
+        assert!(matches!(taken_back(&fake, known()).await, Back::AsBefore));
+        assert_eq!(posts(&fake), 0);
+    }
+
+    #[tokio::test]
+    async fn companions_that_are_known_by_labels_must_be_as_many_and_work_as_before() {
+        let scope = Scope::labelled(kinds::CONFIG_MAP, "ns", &[("team", "a")]);
+        let link = |were| Companion::labelled(scope.clone(), were, 1);
+        let there = || Some(config_map("b", "made", &json!({"team": "a"})));
+        assert!(matches!(taken_back(&server(there()), link(1)).await, Back::AsBefore));
+        assert!(matches!(taken_back(&server(None), link(0)).await, Back::AsBefore));
+        let Back::Left(why) = taken_back(&server(None), link(1)).await else { panic!("it is gone") };
+        assert!(why.contains("configmaps with team=a in namespace ns as before: 0 of 1 are there"), "{why}");
+        let working = link(1).ready_when(Test::Condition("Ready".to_owned()));
+        let Back::Left(why) = taken_back(&server(there()), working).await else { panic!("it does not work") };
+        assert!(why.contains("ConfigMap/ns/b has no condition Ready yet"), "{why}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    fmt,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -80,9 +81,31 @@ impl Scope {
         }
     }
 
+    /// The object, where it is one.
+    #[must_use]
+    pub fn object(&self) -> Option<ObjectRef> {
+        let name = self.name.clone()?;
+        Some(ObjectRef { kind: self.kind.clone(), namespace: self.namespace.clone(), name })
+    }
+
     /// Whether it covers a namespace.
     pub(crate) fn has(&self, namespace: Option<&str>) -> bool {
         self.namespace.is_none() || self.namespace.as_deref() == namespace
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(object) = self.object() {
+            return fmt::Display::fmt(&object, out);
+        }
+        out.write_str(&self.kind.resource())?;
+        let labels: Vec<String> = self.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let chosen: Vec<&str> = labels.iter().map(String::as_str).chain(self.selector.as_deref()).collect();
+        if !chosen.is_empty() {
+            write!(out, " with {}", chosen.join(", "))?;
+        }
+        self.namespace.as_ref().map_or(Ok(()), |namespace| write!(out, " in namespace {namespace}"))
     }
 }
 

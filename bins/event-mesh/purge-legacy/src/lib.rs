@@ -13,8 +13,8 @@
 //! first finalizer that it takes off one, the step is past its point of no return, and can only be run again.
 //!
 //! **It refuses**, where there is something to remove, while any Subscription of the CRD exists, of the old schema or
-//! of the newer one that reuses its name (deleting the CRD would delete them), and while the bus's Helm release is
-//! there. It knows the release by its objects: where Helm keeps its records, in Secrets, the step may not look. A release
+//! of the newer one that reuses its name (deleting the CRD would delete them, and what is left of the bus may be of use
+//! to them), and while the bus's Helm release is there. It knows the release by its objects: where Helm keeps its records, in Secrets, the step may not look. A release
 //! of which only records are left is not seen. It also refuses a CRD that is stored as v1beta1 took it, without a structural
 //! schema: v1 would not let undo create it again. A CRD that serves the newer schema is left alone.
 

@@ -7,7 +7,10 @@ use belay_runtime::{
 use event_mesh_kinds::{ACTIVATION_FINALIZER, LEGACY_FINALIZER, ready};
 use serde_json::{Value, json};
 
-use crate::{Args, snapshot::Snapshot};
+use crate::{
+    Args,
+    snapshot::{Snapshot, Subscription},
+};
 
 /// Objects that a refusal names; the rest is counted.
 const NAMED: usize = 5;
@@ -45,7 +48,11 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
             let message = format!("{there} Subscriptions exist, and nothing that they may need is removed");
             plan.findings.push(Finding::note(None, message));
         }
-        (false, _) => plan.findings.extend(subscriptions_in_the_way(snapshot)),
+        (false, _) => {
+            let removed: Vec<String> =
+                phases.iter().flatten().map(|chain| format!("--exclude {}", chain.subject)).collect();
+            plan.findings.extend(subscriptions_in_the_way(snapshot, &removed));
+        }
     }
     plan.point_of_no_return = snapshot.activations.iter().map(|item| release(args, item)).collect();
     let nothing = phases.iter().chain([&plan.point_of_no_return]).all(Vec::is_empty);
@@ -138,18 +145,38 @@ fn not_restorable(crd: &Item) -> Option<Finding> {
     })
 }
 
-/// One refusal for all Subscriptions that exist, of whichever schema, and one for those that can never go by themselves.
-fn subscriptions_in_the_way(snapshot: &Snapshot) -> Vec<Finding> {
+/// One refusal for all Subscriptions of the old bus that exist, one for those of the newer schema, which nobody may be told
+/// to delete, and one for those that can never go by themselves. `removed` are the flags that leave out all that the step
+/// would remove.
+fn subscriptions_in_the_way(snapshot: &Snapshot, removed: &[String]) -> Vec<Finding> {
     let (going, there): (Vec<_>, Vec<_>) =
         snapshot.subscriptions.iter().partition(|subscription| subscription.held_by.is_some());
+    let (legacy, newer): (Vec<_>, Vec<_>) =
+        there.into_iter().partition(|subscription| subscription.is_legacy);
+    let names = |those: &[&Subscription]| -> Vec<String> {
+        those.iter().map(|subscription| subscription.object.to_string()).collect()
+    };
     let mut findings = Vec::new();
     let resource = snapshot.served.as_ref().map(Kind::resource).unwrap_or_default();
-    if !there.is_empty() {
-        let names: Vec<String> = there.iter().map(|subscription| subscription.object.to_string()).collect();
+    let would = if snapshot.crd.is_some() && !snapshot.is_newer {
+        "would be deleted with their CRD"
+    } else {
+        "may need what is left of the old bus"
+    };
+    if !legacy.is_empty() {
         let message = format!(
-            "{} still exist, and would be deleted with their CRD. Migrate them (recreate-triggers, retire-subscriptions) \
-             or delete them first: kubectl get {resource} --all-namespaces",
-            list(&names)
+            "{} still exist, and {would}. Migrate them (recreate-triggers, retire-subscriptions) or delete them first: \
+             kubectl get {resource} --all-namespaces",
+            list(&names(&legacy))
+        );
+        findings.push(Finding::refuse(None, message));
+    }
+    if !newer.is_empty() {
+        let message = format!(
+            "{} exist, and {would}. None of them is surely of the old bus, and no step migrates them: keep them. Leave out \
+             all that this step would remove ({}), or do not run it on this cluster",
+            list(&names(&newer)),
+            list(removed)
         );
         findings.push(Finding::refuse(None, message));
     }
@@ -203,7 +230,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::snapshot::Subscription;
 
     fn args() -> Args {
         Args {
@@ -241,6 +267,11 @@ mod tests {
             channels: vec![item(&CHANNEL, "commerce-order-created", Some(&live), None)],
             ..Snapshot::default()
         }
+    }
+
+    fn subscription(name: &str, held_by: Option<&str>, is_legacy: bool) -> Subscription {
+        let object = LEGACY_SUBSCRIPTION.object("orders", name);
+        Subscription { object, held_by: held_by.map(str::to_owned), is_legacy }
     }
 
     fn decided(snapshot: &Snapshot) -> Plan {
@@ -287,24 +318,43 @@ mod tests {
     #[test]
     fn any_subscription_of_either_schema_is_refused() {
         let mut snapshot = leftovers();
-        let subscription = |n: usize| Subscription {
-            object: LEGACY_SUBSCRIPTION.object("orders", format!("s{n}")),
-            held_by: None,
-        };
-        snapshot.subscriptions = (0..7).map(subscription).collect();
+        snapshot.subscriptions = (0..7).map(|n| subscription(&format!("s{n}"), None, true)).collect();
         let text = refused(&snapshot);
         assert!(text.contains("Subscription/orders/s0") && text.contains("and 2 more still exist"), "{text}");
+        assert!(text.contains("would be deleted with their CRD. Migrate them"), "{text}");
+        // Where a person left the CRD out, they stay.
+        snapshot.crd = None;
+        let text = refused(&snapshot);
+        assert!(text.contains("may need what is left of the old bus. Migrate them"), "{text}");
+    }
+
+    #[test]
+    fn nobody_is_told_to_delete_a_subscription_of_the_newer_schema() {
+        let mut snapshot = leftovers();
+        snapshot.subscriptions = vec![subscription("newer", None, false)];
+        let text = refused(&snapshot);
+        assert!(
+            text.contains("Subscription/orders/newer exist, and would be deleted with their CRD"),
+            "{text}"
+        );
+        assert!(!text.contains("delete them") && !text.contains("Migrate"), "{text}");
+        // A CRD of the newer schema stays, and what it serves with it.
         snapshot.is_newer = true;
-        assert!(refused(&snapshot).contains("still exist"));
+        let text = refused(&snapshot);
+        assert!(text.contains("exist, and may need what is left of the old bus"), "{text}");
+        assert!(!text.contains("delete") && text.contains("keep them"), "{text}");
+        for left in ["Subscription/kyma-system/a--orders", "Channel/kyma-system/commerce-order-created"] {
+            assert!(text.contains(&format!("--exclude {left}")), "{text}");
+        }
+        // What a person has left out is in nobody's way.
+        (snapshot.knative_subscriptions, snapshot.channels) = (Vec::new(), Vec::new());
+        assert_eq!(refused(&snapshot), "");
     }
 
     #[test]
     fn bug_5_10_a_subscription_held_by_a_dead_finalizer_is_refused_with_the_command_that_frees_it() {
         let mut snapshot = leftovers();
-        snapshot.subscriptions = vec![Subscription {
-            object: LEGACY_SUBSCRIPTION.object("orders", "stuck"),
-            held_by: Some(LEGACY_FINALIZER.to_owned()),
-        }];
+        snapshot.subscriptions = vec![subscription("stuck", Some(LEGACY_FINALIZER), true)];
         let text = refused(&snapshot);
         assert!(text.contains(&format!("Subscription/orders/stuck (held by {LEGACY_FINALIZER})")), "{text}");
         assert!(
@@ -325,8 +375,7 @@ mod tests {
 
     #[test]
     fn subscriptions_of_a_cluster_that_moved_on_to_the_newer_schema_stop_nothing_that_touches_none_of_them() {
-        let subscriptions =
-            vec![Subscription { object: LEGACY_SUBSCRIPTION.object("orders", "newer"), held_by: None }];
+        let subscriptions = vec![subscription("newer", None, false)];
         let mut snapshot = Snapshot {
             crd: leftovers().crd,
             served: Some(LEGACY_SUBSCRIPTION),
@@ -343,7 +392,7 @@ mod tests {
         snapshot.activations = vec![activation(false)];
         assert_eq!((decided(&snapshot).writes().count(), refused(&snapshot)), (1, String::new()));
         snapshot.channels = leftovers().channels;
-        assert!(refused(&snapshot).contains("Subscription/orders/newer still exist"));
+        assert!(refused(&snapshot).contains("Subscription/orders/newer exist"));
     }
 
     fn activation(going: bool) -> Item {
@@ -478,14 +527,12 @@ mod tests {
             channels in any_items(CHANNEL),
             crd in proptest::option::of(any_item(kinds::CUSTOM_RESOURCE_DEFINITION)),
             subscriptions in 0..2usize,
-            flags in (any::<bool>(), any::<bool>(), any::<bool>()),
+            flags in (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()),
         ) {
-            let (is_newer, is_served, is_released) = flags;
-            let subscription =
-                Subscription { object: LEGACY_SUBSCRIPTION.object("orders", "s"), held_by: None };
+            let (is_newer, is_served, is_released, is_old) = flags;
             let release = vec![kinds::SERVICE.object("kyma-system", "bus")];
             let snapshot = Snapshot {
-                subscriptions: vec![subscription; subscriptions],
+                subscriptions: vec![subscription("s", None, is_old); subscriptions],
                 served: is_served.then_some(LEGACY_SUBSCRIPTION),
                 release: if is_released { release } else { Vec::new() },
                 knative_subscriptions,

@@ -6,7 +6,7 @@ use belay_runtime::{
 };
 use event_mesh_kinds::{
     ACTIVATION_FINALIZER, CHANNEL, EVENT_ACTIVATION, KNATIVE_SUBSCRIPTION, LEGACY_FINALIZER,
-    LEGACY_SUBSCRIPTION,
+    LEGACY_SUBSCRIPTION, is_legacy,
 };
 use serde_json::Value;
 
@@ -29,9 +29,9 @@ pub struct Snapshot {
     pub is_newer: bool,
     /// Subscriptions that exist, of whichever schema.
     pub subscriptions: Vec<Subscription>,
-    /// Knative Subscriptions of the old bus.
+    /// Knative Subscriptions of the old bus, but those that a person left out.
     pub knative_subscriptions: Vec<Item>,
-    /// Channels of the old bus.
+    /// Channels of the old bus, but those that a person left out.
     pub channels: Vec<Item>,
     /// `EventActivations` that hold the old bus's finalizer.
     pub activations: Vec<Item>,
@@ -46,6 +46,8 @@ pub struct Subscription {
     pub object: ObjectRef,
     /// By which finalizers it is held, if it is being deleted.
     pub held_by: Option<String>,
+    /// It is one of the old bus, and surely not of the newer schema.
+    pub is_legacy: bool,
 }
 
 pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failure> {
@@ -62,18 +64,18 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
     if let Some(kind) = &snapshot.served {
         let subscription = |object: &Value| {
             let held_by = is_going(object).then(|| finalizers(object));
-            Some(Subscription { object: kind.object_of(object), held_by })
+            Some(Subscription { object: kind.object_of(object), held_by, is_legacy: is_legacy(object) })
         };
         snapshot.subscriptions = reader.scan(kind, None, subscription).await?;
     }
     if reader.is_served(&KNATIVE_SUBSCRIPTION) {
         let mut found = reader.list(&KNATIVE_SUBSCRIPTION, namespace).await?;
-        found.retain(|item| is_of_the_bus(&item.origin()));
+        found.retain(|item| is_of_the_bus(&item.origin()) && !reader.is_excluded(&item.object));
         snapshot.knative_subscriptions = found;
     }
     if reader.is_served(&CHANNEL) {
         let mut found = reader.list(&CHANNEL, namespace).await?;
-        found.retain(|item| is_of_the_bus(&item.origin()));
+        found.retain(|item| is_of_the_bus(&item.origin()) && !reader.is_excluded(&item.object));
         snapshot.channels = found;
     }
     if reader.is_served(&EVENT_ACTIVATION) {

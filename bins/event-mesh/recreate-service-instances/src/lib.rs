@@ -18,14 +18,17 @@
 //! every provisioned instance its `EventActivation`: also where nothing is to be changed, and where a person left the
 //! instances out.
 //!
-//! **Undo** creates an instance again that is gone, waits until it is provisioned as before, puts the owner reference
-//! back, and removes a link and a namespace label that the step made.
+//! **Undo** creates an instance again that is gone, waits until it is provisioned as before and has the link it had,
+//! creates the `EventActivation` again if the broker does not, puts the owner reference back, and removes a link and a
+//! namespace label that the step made. A link that the broker makes where there was none stays.
 //!
 //! **It refuses**, all at once and only for what it would touch: an instance that is being deleted already, one whose
 //! Application or service is gone (the broker could never let go of it), one whose class or `ApplicationMapping` is gone
-//! (it would never be provisioned again), an Application whose source or Channel is not Ready (provisioning would fail
-//! for good), two links where there must be one, a namespace whose user has switched the Broker off, a subscription
-//! controller that is not available while it must serve the finalizers, and an integration namespace that does not exist.
+//! (it would never be provisioned again), one whose `EventActivation` somebody holds in its deletion (the instance could
+//! not come back; one that only the old bus holds is waited for, before anything is changed), an Application whose source
+//! or Channel is not Ready (provisioning would fail for good), two links where there must be one, a namespace whose user
+//! has switched the Broker off, a subscription controller that is not available while it must serve the finalizers, and an
+//! integration namespace that does not exist.
 //! A run that resumes asks all this again of the instances that the attempt before it has not touched: there it is a
 //! failure, and what was done is undone.
 
@@ -119,7 +122,8 @@ impl Step for RecreateServiceInstances {
             Rule::on(&SERVICE_BINDING, None, &["list"]),
             // patch: to give the fields of what is made again back to those whose they were.
             Rule::on(&SERVICE_INSTANCE, None, &["get", "list", "watch", "create", "delete", "patch"]),
-            Rule::on(&EVENT_ACTIVATION, None, &["get", "list", "watch", "patch"]),
+            // create: undo makes one again that the broker took away and does not bring back.
+            Rule::on(&EVENT_ACTIVATION, None, &["get", "list", "watch", "create", "patch"]),
             Rule::on(&LEGACY_SUBSCRIPTION, None, &["list", "watch"]),
             Rule::on(&BROKER, None, &["list", "watch"]),
             // patch: the label that makes the Broker, where the step itself makes the link.

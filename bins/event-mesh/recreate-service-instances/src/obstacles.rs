@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use belay_runtime::Finding;
-use event_mesh_kinds::{APPLICATION_MAPPING, INJECTION_LABEL};
+use belay_runtime::{Finding, object::is_going};
+use event_mesh_kinds::{ACTIVATION_FINALIZER, APPLICATION_MAPPING, INJECTION_LABEL};
+use serde_json::Value;
 
 use crate::{
     Args,
     plan::{ENABLED, Way, activation_of, injection, pair_of},
-    snapshot::{Instance, Place, Snapshot},
+    snapshot::{Activation, Instance, Place, Snapshot},
 };
 
 /// Why an instance cannot be recreated, or linked, now. What an earlier attempt has deleted is not asked again: it is
@@ -70,7 +71,11 @@ pub(crate) fn obstacles(
         Way::Link(_) => findings.extend(not_injectable(snapshot, &pair.0).map(refuse)),
         _ => findings.extend(not_provisionable(snapshot, instance).map(refuse)),
     }
-    let held = snapshot.activations.get(&activation_of(instance)).is_some_and(|activation| activation.held);
+    let activation = snapshot.activations.get(&activation_of(instance));
+    if matches!(way, Way::Recreate(_)) {
+        findings.extend(activation.and_then(hangs).map(refuse));
+    }
+    let held = activation.is_some_and(|activation| activation.held);
     if matches!(way, Way::Recreate(_)) && held && snapshot.controller_available != Some(true) {
         let (namespace, name) = &args.subscription_controller;
         let state =
@@ -81,6 +86,22 @@ pub(crate) fn obstacles(
         )));
     }
     findings
+}
+
+/// Why an `EventActivation` that is being deleted may stay so, if somebody else than the old bus holds it. What only the old
+/// bus holds goes within seconds, and is waited for.
+fn hangs(activation: &Activation) -> Option<String> {
+    let going = activation.item.live().filter(is_going)?;
+    let held = going.pointer("/metadata/finalizers").and_then(Value::as_array)?;
+    let others: Vec<&str> =
+        held.iter().filter_map(Value::as_str).filter(|name| *name != ACTIVATION_FINALIZER).collect();
+    (!others.is_empty()).then(|| {
+        format!(
+            "{} is being deleted, and {} holds it, so the instance could not come back. Get rid of what holds it",
+            activation.item.object,
+            others.join(", ")
+        )
+    })
 }
 
 /// Why the broker would not provision an instance, though it would let go of it.

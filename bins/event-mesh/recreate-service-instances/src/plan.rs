@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use belay_runtime::{Chain, Field, FieldPath, Finding, Item, Move, Plan, Removal, kinds, object::kept_by};
+use belay_runtime::{
+    Chain, Companion, Field, FieldPath, Finding, Item, Move, Plan, Removal, kinds, object::kept_by,
+};
 use event_mesh_kinds::{
     CHANNEL, EVENT_ACTIVATION, INJECTION_LABEL, KNATIVE_SUBSCRIPTION, LINK_APPLICATION_LABEL,
-    LINK_NAMESPACE_LABEL, broker_url,
+    LINK_NAMESPACE_LABEL, broker_url, ready,
 };
 use serde_json::{Value, json};
 
@@ -13,7 +15,10 @@ use crate::{
     Args, Recreate,
     obstacles::{begun_and_left_out, going_already, obstacles},
     snapshot::{Activation, Instance, Place, Snapshot, State, is_instance},
-    waits::{activation_gate, link_gate, provisioned, until_in_use, until_linked, until_others_is_in_use},
+    waits::{
+        activation_gate, going_gate, link_gate, link_scope, provisioned, until_in_use, until_linked,
+        until_others_is_in_use,
+    },
 };
 
 /// The value of the label by which Knative makes a Broker.
@@ -84,7 +89,10 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
                 let waits = until_others_is_in_use(args, snapshot, one);
                 chains.push(Chain::new(one.item.object.clone(), waits).in_turn(turn(pair)));
             }
-            Way::Recreate(chosen) => chains.extend(recreate(args, snapshot, pair, chosen)),
+            Way::Recreate(chosen) => {
+                gate.extend(chosen.iter().filter_map(|one| going_gate(args, snapshot, one)));
+                chains.extend(recreate(args, snapshot, pair, chosen));
+            }
             Way::Link(one) => {
                 if labelled.insert(&pair.0) {
                     labels.extend(snapshot.namespaces.get(&pair.0).and_then(inject));
@@ -165,13 +173,15 @@ fn way<'a>(args: &Args, snapshot: &Snapshot, pair: &Place, instances: &[&'a Inst
     if let Some(pending) = usable.iter().find(|one| one.state == State::Pending && fit(one)) {
         return Way::Await(pending);
     }
-    // One brings the link back for all. Best is one that will be provisioned again, and lacks its EventActivation too.
+    // One brings the link back for all. Best is one that will be provisioned again, whose EventActivation does not hang in its
+    // deletion, and that lacks one too.
     let bound = usable.iter().filter(|one| one.bound).min_by_key(|one| !one.offered);
     let can_link = bound.is_some_and(|one| one.offered);
     let free = usable.iter().filter(|one| !one.bound && (fit(one) || !can_link));
     let best = free.min_by_key(|one| {
-        let activated = snapshot.activations.contains_key(&activation_of(one));
-        (!one.offered, !one.in_catalog, one.state == State::Failed, activated)
+        let activation = snapshot.activations.get(&activation_of(one));
+        let hangs = activation.is_some_and(|activation| activation.item.is_going());
+        (!one.offered, !one.in_catalog, hangs, one.state == State::Failed, activation.is_some())
     });
     match (best, bound) {
         (Some(best), _) => Way::Recreate(vec![best]),
@@ -242,16 +252,26 @@ fn recreate(args: &Args, snapshot: &Snapshot, pair: &Place, chosen: &[&Instance]
             let names = chosen.iter().filter(stays).filter(|other| !other.recreated);
             moves.extend(release(owned, names.map(|other| other.item.object.name.as_str())));
         }
-        let companion = EVENT_ACTIVATION.object(&activation.0, &activation.1);
         let removal = Removal::within(args.gone_within)
             .ready_when(provisioned())
             .not_on_create(NOT_ON_CREATE)
-            .companions(vec![companion]);
+            .companions(companions(args, snapshot, pair, &activation));
         moves.push(Move::recreate(&one.item, removal));
         moves.extend(until_in_use(args, snapshot, one));
         Chain::new(object.clone(), moves).in_turn(turn(pair))
     };
     chosen.iter().map(chain).collect()
+}
+
+/// What the broker makes and takes away with an instance: its `EventActivation`, and the link, which is that of all
+/// instances of the pair. A link that it makes where there was none stays, but two are one too many.
+fn companions(args: &Args, snapshot: &Snapshot, pair: &Place, activation: &Place) -> Vec<Companion> {
+    let known = snapshot.activations.get(activation).map(|activation| &activation.item);
+    let activation = Companion::of(&EVENT_ACTIVATION.object(&activation.0, &activation.1), known);
+    let links = snapshot.links(pair);
+    let link = Companion::labelled(link_scope(args, pair), links.len(), links.len().max(1));
+    let worked = !links.is_empty() && links.iter().all(|link| link.ready);
+    vec![activation, if worked { link.ready_when(ready()) } else { link }]
 }
 
 /// Takes the references to some instances off an `EventActivation`: it would be collected as garbage with them. Other
@@ -301,7 +321,7 @@ mod tests {
         ObjectRef,
         plan::{Action, Level},
     };
-    use event_mesh_kinds::SERVICE_INSTANCE;
+    use event_mesh_kinds::{ACTIVATION_FINALIZER, SERVICE_INSTANCE};
     use proptest::{collection::vec, prelude::*};
 
     use super::*;
@@ -428,10 +448,85 @@ mod tests {
             ("metadata.ownerReferences[name=a]", &None)
         );
         let Action::Recreate(removal) = &plan.phases[2][0].moves[1].action else { panic!("not a recreate") };
-        assert_eq!(removal.companions, [EVENT_ACTIVATION.object("orders", "service")]);
+        let [activation, link] = &removal.companions[..] else { panic!("not two companions") };
+        assert_eq!(activation.scope.object(), Some(EVENT_ACTIVATION.object("orders", "service")));
+        assert_eq!(activation.image.as_ref().unwrap().value()["metadata"]["uid"], "ea");
+        assert_eq!(
+            link.scope.to_string(),
+            "subscriptions.messaging.knative.dev with broker-namespace=orders, application-name=commerce in namespace \
+             kyma-integration"
+        );
+        assert_eq!((link.were, link.most, &link.ready), (0, Some(1), &None));
         assert_eq!(removal.ready, Some(provisioned()));
         let left_out: Vec<String> = removal.not_on_create.iter().map(ToString::to_string).collect();
         assert_eq!(left_out, NOT_ON_CREATE);
+    }
+
+    #[test]
+    fn how_a_link_was_before_is_known_to_undo() {
+        let mut snapshot = linked(snapshot(vec![instance("orders", "a")]));
+        let link = |snapshot: &Snapshot| {
+            let plan = decide(&args(Recreate::All), snapshot);
+            let step = plan.writes().find(|step| step.verb() == "recreate").unwrap();
+            let Action::Recreate(removal) = &step.action else { panic!("not a recreate") };
+            let link = removal.companions[1].clone();
+            (link.were, link.most, link.ready)
+        };
+        assert_eq!(link(&snapshot), (1, Some(1), Some(ready())));
+        snapshot.links.get_mut(&orders()).unwrap()[0].ready = false;
+        assert_eq!(link(&snapshot), (1, Some(1), None));
+    }
+
+    /// An `EventActivation` that is on its way out, held by these finalizers.
+    fn going_activation(finalizers: &[&str]) -> (Place, Activation) {
+        let (place, mut activation) = activation("orders", &["a"]);
+        let live = json!({"metadata": {"uid": "ea", "deletionTimestamp": "now", "finalizers": finalizers}});
+        activation.item = Item::new(activation.item.object.clone(), Some(&live), None);
+        activation.held = finalizers.contains(&ACTIVATION_FINALIZER);
+        (place, activation)
+    }
+
+    #[test]
+    fn bug_2_3_an_instance_is_not_deleted_before_its_event_activation_that_is_going_is_gone() {
+        let mut snapshot = snapshot(vec![instance("orders", "a")]);
+        snapshot.activations = [going_activation(&[ACTIVATION_FINALIZER])].into();
+        let plan = decided(&snapshot);
+        assert_eq!(refusals(&plan), Vec::<String>::new());
+        // Before any write, and with the subject of the chain that then is not begun.
+        let gate = &plan.phases[0][0];
+        assert_eq!(gate.subject, plan.phases[2][0].subject);
+        let Action::Wait(wait) = &gate.moves[0].action else { panic!("not a wait") };
+        for part in ["EventActivation/orders/service gone", "--exclude ServiceInstance/orders/a"] {
+            assert!(wait.what.contains(part), "{}", wait.what);
+        }
+        // Nobody will finish that.
+        snapshot.controller_available = Some(false);
+        assert!(refusals(&decided(&snapshot))[0].contains("Deployment/kyma-system/controller"));
+        // What this journal has deleted is finished.
+        snapshot.instances[0].item = journalled("orders", "a", None);
+        let plan = decided(&snapshot);
+        assert_eq!((refusals(&plan).len(), plan.phases[0].len()), (0, 0));
+    }
+
+    #[test]
+    fn bug_2_3_an_event_activation_that_somebody_else_holds_in_its_deletion_is_refused_with_the_cure() {
+        let mut snapshot = snapshot(vec![instance("orders", "a")]);
+        snapshot.activations = [going_activation(&[ACTIVATION_FINALIZER, "example.com/held"])].into();
+        let refused = refusals(&decided(&snapshot));
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        for part in [
+            "EventActivation/orders/service is being deleted, and example.com/held holds it",
+            "--exclude ServiceInstance/orders/a",
+        ] {
+            assert!(refused[0].contains(part), "{refused:?}");
+        }
+        // Another one of the pair is taken, where there is one.
+        let mut other = instance("orders", "b");
+        other.service = "other".into();
+        snapshot.instances.push(other);
+        let plan = decided(&snapshot);
+        assert_eq!(writes(&plan), ["recreate ServiceInstance/orders/b"]);
+        assert!(refusals(&plan).is_empty());
     }
 
     #[test]

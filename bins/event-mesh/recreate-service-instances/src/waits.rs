@@ -148,10 +148,15 @@ fn delivered_by_bus(
     (scopes, delivered)
 }
 
-fn link_scopes(args: &Args, pair: &Place) -> Vec<Scope> {
+/// The links from an Application to a namespace. The broker gives them random names.
+pub(crate) fn link_scope(args: &Args, pair: &Place) -> Scope {
     let labels = [(LINK_NAMESPACE_LABEL, pair.0.as_str()), (LINK_APPLICATION_LABEL, pair.1.as_str())];
+    Scope::labelled(KNATIVE_SUBSCRIPTION, &args.integration_namespace, &labels)
+}
+
+fn link_scopes(args: &Args, pair: &Place) -> Vec<Scope> {
     vec![
-        Scope::labelled(KNATIVE_SUBSCRIPTION, &args.integration_namespace, &labels),
+        link_scope(args, pair),
         Scope::of(&kinds::NAMESPACE.cluster_object(&pair.0)),
         Scope::of(&BROKER.object(&pair.0, BROKER_NAME)),
     ]
@@ -208,6 +213,27 @@ pub(crate) fn link_gate(args: &Args, pair: &Place, activation: ObjectRef, why: &
         activation.clone(),
         vec![Move::wait_until(activation, what, scopes, args.linked_within, check)],
     )
+}
+
+/// An instance whose `EventActivation` is on its way out is not deleted before that is gone: its broker would take the old
+/// one for the new, so it could not be created again.
+pub(crate) fn going_gate(args: &Args, snapshot: &Snapshot, one: &Instance) -> Option<Chain> {
+    let activation = snapshot.activations.get(&activation_of(one))?;
+    if one.is_half_way() || !activation.item.is_going() {
+        return None;
+    }
+    let (object, activation) = (one.item.object.clone(), activation.item.object.clone());
+    let what = format!(
+        "{activation} gone, which is being deleted, so the instance could not come back (look at what holds it, or leave the \
+         instance out with --exclude {object})"
+    );
+    let scopes = vec![Scope::of(&activation)];
+    let check = move |view: &View<'_>| match view.get(&activation).filter(is_going) {
+        Some(going) => Test::Gone.ask(Some(&going)),
+        None => Progress::Done,
+    };
+    let wait = Move::wait_until(object.clone(), what, scopes, args.gone_within, check);
+    Some(Chain::new(object, vec![wait]))
 }
 
 /// A provisioned instance that is not recreated must have its `EventActivation`.

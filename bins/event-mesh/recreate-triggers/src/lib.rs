@@ -28,6 +28,7 @@ use belay_runtime::{
     args::{duration, namespaced_name},
     kinds,
 };
+use clap::builder::BoolishValueParser;
 use event_mesh_kinds::{
     BROKER, FAMILY, LEGACY_SUBSCRIPTION, STEPS, SYSTEM_NAMESPACE, TRIGGER, is_legacy,
     user_namespaces::UserNamespaces,
@@ -45,7 +46,7 @@ pub struct Args {
     #[command(flatten)]
     pub namespaces: UserNamespaces,
     /// Go on without a Trigger for a Subscription that has no endpoint, or none with a host, instead of refusing.
-    #[arg(long, env = "BELAY_DROP_UNDELIVERABLE")]
+    #[arg(long, env = "BELAY_DROP_UNDELIVERABLE", value_parser = BoolishValueParser::new())]
     pub drop_undeliverable: bool,
     /// Deployment of the controller of Subscriptions: where it is there, an API that is not means half an installation.
     #[arg(long, env = "BELAY_SUBSCRIPTION_CONTROLLER", default_value = "kyma-system/event-bus-subscription-controller",

@@ -26,6 +26,7 @@ use belay_runtime::{
     args::{duration, namespaced_name},
     kinds,
 };
+use clap::builder::BoolishValueParser;
 use event_mesh_kinds::{
     APPLICATION, FAMILY, HTTP_SOURCE, LEGACY_SUBSCRIPTION, STEPS, SYSTEM_NAMESPACE, TRIGGER,
     event_service::Expected, is_legacy, owner_kinds::OwnerKinds, user_namespaces::UserNamespaces,
@@ -46,10 +47,10 @@ pub struct Args {
     #[command(flatten)]
     pub expected: Expected,
     /// Delete Subscriptions although an event-service still feeds the old path or does not work: its events are lost.
-    #[arg(long, env = "BELAY_ACCEPT_EVENT_LOSS")]
+    #[arg(long, env = "BELAY_ACCEPT_EVENT_LOSS", value_parser = BoolishValueParser::new())]
     pub accept_event_loss: bool,
     /// Delete Subscriptions without an endpoint, or with one without a host, to which nothing can be delivered, although they have no Trigger.
-    #[arg(long, env = "BELAY_DROP_UNDELIVERABLE")]
+    #[arg(long, env = "BELAY_DROP_UNDELIVERABLE", value_parser = BoolishValueParser::new())]
     pub drop_undeliverable: bool,
     /// Deployment of the controller that serves the finalizers of Subscriptions.
     #[arg(long, env = "BELAY_SUBSCRIPTION_CONTROLLER", default_value = "kyma-system/event-bus-subscription-controller",

@@ -23,6 +23,7 @@ mod snapshot;
 use std::time::Duration;
 
 use belay_runtime::{Common, Failure, Kind, Meta, Needs, ObjectRef, Plan, Reader, Rule, Step, kinds};
+use clap::builder::BoolishValueParser;
 use event_mesh_kinds::{FAMILY, STEPS, SYSTEM_NAMESPACE};
 
 pub use snapshot::Snapshot;
@@ -42,7 +43,7 @@ pub struct Args {
           value_name = "KIND/NAMESPACE/NAME")]
     pub workloads: Vec<ObjectRef>,
     /// Refuse when a workload does not exist, instead of skipping it.
-    #[arg(long, env = "BELAY_MUST_EXIST")]
+    #[arg(long, env = "BELAY_MUST_EXIST", value_parser = BoolishValueParser::new())]
     pub must_exist: bool,
     /// Refuse while objects of this kind exist anywhere (with this field, where one is given). May be repeated.
     #[arg(long = "refuse-while", env = "BELAY_REFUSE_WHILE", value_delimiter = ',', value_parser = blocker,

@@ -83,6 +83,27 @@ fn a_flag_may_come_from_the_environment() {
 }
 
 #[test]
+fn a_switch_of_a_step_is_set_by_one_and_yes_as_well_as_by_true() {
+    let workload = ["--workload", "Deployment/a/b"];
+    for (step, flags, variable) in [
+        ("recreate-triggers", &[][..], "BELAY_DROP_UNDELIVERABLE"),
+        ("retire-subscriptions", &[], "BELAY_DROP_UNDELIVERABLE"),
+        ("retire-subscriptions", &[], "BELAY_ACCEPT_EVENT_LOSS"),
+        ("scale-down-legacy", &workload, "BELAY_MUST_EXIST"),
+    ] {
+        let with = |value: &str| {
+            belay().arg(step).args(flags).arg("--print-rbac").env(variable, value).output().unwrap()
+        };
+        for value in ["1", "yes", "true", "0", "no", "false"] {
+            let output = with(value);
+            assert!(output.status.success(), "{step} {variable}={value}: {}", text(&output));
+        }
+        let output = with("perhaps");
+        assert_eq!(output.status.code(), Some(2), "{step} {variable}: {}", text(&output));
+    }
+}
+
+#[test]
 fn every_step_is_listed_and_runs_under_its_own_name_too() {
     let listed = belay().arg("--list").output().unwrap();
     assert!(listed.status.success());

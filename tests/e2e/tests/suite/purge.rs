@@ -101,7 +101,8 @@ async fn a_subscription_of_either_schema_is_refused() {
         .run(&purge(&world, &[]))
         .await
         .exits(3)
-        .says("Subscription/e2e-one/newer still exist")
+        .says("Subscription/e2e-one/newer exist, and would be deleted with their CRD")
+        .says("keep them")
         .changes_nothing();
 }
 
@@ -114,8 +115,20 @@ async fn a_cluster_that_has_moved_on_to_the_newer_subscriptions_has_nothing_to_r
     crds::install(&world.api.client(), &[newer]).await.unwrap();
     world.create(&fixtures::later_subscription("newer", ONE, "http://sink.ns")).await;
     let run = world.run(&purge(&world, &[])).await;
+    // With something to remove it is refused: what lives there may need it, and must not be deleted for that.
+    world.create(&bus_channel("commerce-order-created")).await;
+    let refused = world.run(&purge(&world, &[])).await;
+    let left_out = ["--exclude", "Channel/kyma-system/commerce-order-created"];
+    let passed = world.run(&purge(&world, &left_out)).await;
     crds::install(&world.api.client(), &[our_crd()]).await.unwrap();
     run.exits(0).says("serves the newer schema").says("1 Subscriptions exist").changes_nothing();
+    refused
+        .exits(3)
+        .says("Subscription/e2e-one/newer exist, and may need what is left of the old bus")
+        .says(&left_out.join(" "))
+        .never_says("delete them")
+        .changes_nothing();
+    passed.exits(0).says("left out by --exclude").changes_nothing();
 }
 
 #[tokio::test]

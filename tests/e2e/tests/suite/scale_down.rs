@@ -244,7 +244,7 @@ async fn finalizers_that_nobody_serves_any_more_are_released_and_come_back_with_
 }
 
 #[tokio::test]
-async fn an_activation_that_is_being_deleted_must_be_finished_first() {
+async fn bug_2_3_an_activation_that_is_being_deleted_must_be_finished_first() {
     let (world, step, activation) = bus().await;
     world.standins.change(|behaviour| behaviour.hold_finalizer.push(format!("EventActivation:{ONE}/*")));
     world.api.delete(&resource(&EVENT_ACTIVATION), Some(ONE), &activation).await.unwrap();

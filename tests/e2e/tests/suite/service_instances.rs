@@ -21,6 +21,9 @@ use standins::{
 
 const STEP: &str = "recreate-service-instances";
 
+/// The link of the Application to the first namespace, where links have steady names.
+const LINK: &str = "brokersub-e2e-one-commerce";
+
 /// What differs from a stand-in's manners is said in the test.
 fn quick() -> Behaviour {
     Behaviour { steady_names: true, finalizer_delay: Duration::from_millis(100), ..Behaviour::default() }
@@ -344,7 +347,7 @@ async fn two_instances_of_an_application_take_turns_and_make_one_link() {
 }
 
 #[tokio::test]
-async fn all_that_stands_in_the_way_is_refused_at_once_and_nothing_is_written() {
+async fn bug_2_3_all_that_stands_in_the_way_is_refused_at_once_and_nothing_is_written() {
     let scene = Scene::small(ONE, TWO);
     let world = set(scene, quick()).await;
     world.standins.change(|now| now.stopped = vec![Controller::HttpSource]);
@@ -385,10 +388,12 @@ fn gate_fails(run: &Outcome, what: &str) {
 }
 
 #[tokio::test]
-async fn the_gate_fails_without_a_link_with_one_that_is_not_ready_and_at_once_with_two() {
+async fn bug_2_3_the_gate_fails_without_a_link_with_one_that_is_not_ready_and_at_once_with_two() {
     let short = ["--linked-within", "3"];
     let world = set(one_instance(), Behaviour { no_link: vec!["commerce".into()], ..quick() }).await;
+    let activation = activation_uid(&world, ONE).await;
     gate_fails(&world.run(&step(&world, &short)).await, "no Knative Subscription links them");
+    assert_eq!(world.names_at(&KNATIVE_SUBSCRIPTION, INTEGRATION).await, Vec::<String>::new());
     world.standins.change(|now| {
         now.no_link.clear();
         now.link_never_ready = vec!["e2e-one/commerce".into()];
@@ -397,15 +402,46 @@ async fn the_gate_fails_without_a_link_with_one_that_is_not_ready_and_at_once_wi
         &world.run(&step(&world, &short)).await,
         "Subscription/kyma-integration/brokersub-e2e-one-commerce",
     );
+    // The broker has made a link where there was none: that is no loss.
+    assert_eq!(world.names_at(&KNATIVE_SUBSCRIPTION, INTEGRATION).await, [LINK]);
     world.standins.change(|now| {
         now.link_never_ready.clear();
         now.two_links = vec!["commerce".into()];
     });
     let run = world.run(&step(&world, &["--recreate", "all", "--linked-within", "30"])).await;
-    gate_fails(&run, "both link them");
-    assert!(run.duration < Duration::from_secs(15), "{:?}", run.duration);
+    // At once; and no undo can make one of two.
+    run.exits(5).says("both link them").says(&format!(
+        "Subscription/kyma-integration/{LINK} and Subscription/kyma-integration/{LINK}-again are there"
+    ));
+    assert!(run.duration < Duration::from_secs(25), "{:?}", run.duration);
+    assert_eq!(
+        world.names_at(&KNATIVE_SUBSCRIPTION, INTEGRATION).await,
+        [LINK.to_owned(), format!("{LINK}-again")]
+    );
+    assert_eq!(activation_uid(&world, ONE).await, activation);
     // Two that are there before are refused: the broker could let go of neither.
+    world.run(&world.operate("accept", &["--step", STEP])).await.exits(0);
     world.run(&step(&world, &[])).await.exits(3).says("link it, where there must be one").changes_nothing();
+}
+
+#[tokio::test]
+async fn bug_2_3_a_link_that_was_there_and_does_not_come_back_is_named_and_nothing_is_called_as_before() {
+    let scene = Scene::new(&["commerce"]).instance(ONE, "commerce").on_mesh(ONE, Mesh::Complete);
+    let world = set(scene, quick()).await;
+    let activation = activation_uid(&world, ONE).await;
+    world.standins.change(|now| now.no_link = vec!["commerce".into()]);
+    let flags = ["--recreate", "all", "--linked-within", "3", "--deadline", "15", "--undo-reserve", "6"];
+    let run = world.run(&step(&world, &flags)).await;
+    run.exits(5)
+        .says("subscriptions.messaging.knative.dev with broker-namespace=e2e-one, application-name=commerce")
+        .says("0 of 1 are there");
+    assert_eq!(activation_uid(&world, ONE).await, activation);
+    assert!(links(&world).await.is_empty());
+    // Whoever cures the broker and accepts what is left gets the link by the next run.
+    world.run(&world.operate("accept", &["--step", STEP])).await.exits(0);
+    world.standins.change(|now| now.no_link.clear());
+    world.run(&step(&world, &[])).await.exits(0).says("1 recreated");
+    assert_eq!(links(&world).await, ["e2e-one/commerce"]);
 }
 
 #[tokio::test]
@@ -626,6 +662,74 @@ async fn bug_2_3_7500_no_instance_is_created_while_its_activation_is_going() {
 }
 
 #[tokio::test]
+async fn bug_2_3_no_instance_is_created_while_the_old_link_of_its_pair_is_going() {
+    let scene = Scene::new(&["commerce"]).instance(ONE, "commerce").on_mesh(ONE, Mesh::Complete);
+    // A broker that takes a link that is going for one that is there, and gives them random names.
+    let behaviour = Behaviour { race_links: true, steady_names: false, ..quick() };
+    let world = set(scene, behaviour).await;
+    let before = world.names_at(&KNATIVE_SUBSCRIPTION, INTEGRATION).await;
+    world.standins.change(|now| now.hold_finalizer = vec!["Subscription:brokersub-*".into()]);
+    let run = world.start(&step(&world, &["--recreate", "all"]), vec![]).await;
+    cluster::wait_gone(&world.api.client(), &SERVICE_INSTANCE, ONE, "commerce", SOON).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!run.proxy.calls().iter().any(crate::creates("commerce")), "created while it is going");
+    world.standins.change(|now| now.hold_finalizer.clear());
+    run.wait().await.unwrap().exits(0).says("1 recreated");
+    assert_eq!(links(&world).await, ["e2e-one/commerce"]);
+    assert_ne!(world.names_at(&KNATIVE_SUBSCRIPTION, INTEGRATION).await, before);
+}
+
+#[tokio::test]
+async fn bug_2_3_an_instance_whose_activation_is_going_is_not_deleted_before_that_is_gone() {
+    let world = set(one_instance(), quick()).await;
+    let before = instance_uid(&world, ONE, "commerce").await;
+    world.standins.change(|now| now.hold_finalizer = vec!["EventActivation:*".into()]);
+    world.api.delete(&resource(&EVENT_ACTIVATION), Some(ONE), &commerce()).await.unwrap();
+    let run = world.run(&step(&world, &["--gone-within", "2"])).await;
+    run.exits(4)
+        .says(&format!("EventActivation/e2e-one/{} gone", commerce()))
+        .says("held by finalizer eventactivation.finalizers.kyma-project.io")
+        .says("--exclude ServiceInstance/e2e-one/commerce");
+    assert!(run.moves().is_empty(), "{:?}", run.moves());
+    assert_eq!(instance_uid(&world, ONE, "commerce").await, before);
+    // One that goes, if slowly, holds nobody up.
+    let run = world.start(&step(&world, &[]), vec![]).await;
+    run.proxy.when(|call| call.target.resource == "eventactivations", SOON).await.unwrap();
+    world.standins.change(|now| now.hold_finalizer.clear());
+    run.wait().await.unwrap().exits(0).says("1 recreated");
+    assert_ne!(instance_uid(&world, ONE, "commerce").await, before);
+    assert!(world.at(&EVENT_ACTIVATION, ONE, &commerce()).await.is_some());
+    assert_eq!(links(&world).await, ["e2e-one/commerce"]);
+}
+
+#[tokio::test]
+async fn bug_2_3_an_instance_whose_activation_somebody_holds_in_its_deletion_is_refused_and_can_be_left_out()
+{
+    let world = set(one_instance(), quick()).await;
+    let before = instance_uid(&world, ONE, "commerce").await;
+    let finalizers = |names: Value| json!({"metadata": {"finalizers": names}});
+    let held = ["eventactivation.finalizers.kyma-project.io", "e2e.belay.dev/held"];
+    world.change(&EVENT_ACTIVATION, ONE, &commerce(), &finalizers(json!(held))).await;
+    world.api.delete(&resource(&EVENT_ACTIVATION), Some(ONE), &commerce()).await.unwrap();
+    let run = world.run(&step(&world, &[])).await;
+    let left_out = world.run(&step(&world, &["--exclude", "ServiceInstance/e2e-one/commerce"])).await;
+    let after = instance_uid(&world, ONE, "commerce").await;
+    world.change(&EVENT_ACTIVATION, ONE, &commerce(), &finalizers(Value::Null)).await;
+    run.exits(3)
+        .says(&format!(
+            "EventActivation/e2e-one/{} is being deleted, and e2e.belay.dev/held holds it",
+            commerce()
+        ))
+        .says("or leave it out with --exclude ServiceInstance/e2e-one/commerce")
+        .changes_nothing();
+    left_out.exits(0).changes_nothing();
+    assert_eq!(after, before);
+    cluster::wait_gone(&world.api.client(), &EVENT_ACTIVATION, ONE, &commerce(), SOON).await.unwrap();
+    world.run(&step(&world, &[])).await.exits(0).says("1 recreated");
+    assert!(world.at(&EVENT_ACTIVATION, ONE, &commerce()).await.is_some());
+}
+
+#[tokio::test]
 async fn bug_2_3_a_silent_broker_is_undone_or_named() {
     let world = set(one_instance(), quick()).await;
     world.standins.change(|now| now.stopped = vec![Controller::ApplicationBroker]);
@@ -752,10 +856,29 @@ async fn an_id_that_the_catalog_escapes_is_recognised() {
 async fn bug_2_3_7500_provisioned_without_an_activation_fails() {
     let behaviour = Behaviour { broker_release: BrokerRelease::V1_11, ..quick() };
     let world = set(one_instance(), behaviour).await;
+    let labels = json!({"metadata": {"labels": {"team": "a"}}});
+    world.change(&EVENT_ACTIVATION, ONE, &commerce(), &labels).await;
+    let before = world.at(&EVENT_ACTIVATION, ONE, &commerce()).await.unwrap();
     world.standins.change(|now| now.no_activation = vec!["commerce".into()]);
-    let run = world.run(&step(&world, &["--linked-within", "3"])).await;
-    assert_ne!(run.exit, harness::Exit::Code(0));
-    run.says(&format!("EventActivation/e2e-one/{} is not there", commerce()));
+    let run = world.run_with_its_rights(&step(&world, &["--linked-within", "3"])).await;
+    // The broker has deleted it and makes none: undo does.
+    run.exits(4)
+        .says(&format!("EventActivation/e2e-one/{} is not there", commerce()))
+        .says(&format!("restored EventActivation/e2e-one/{}", commerce()));
+    let after = world.at(&EVENT_ACTIVATION, ONE, &commerce()).await.unwrap();
+    assert_ne!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(after["spec"], before["spec"]);
+    for field in ["labels", "annotations", "finalizers"] {
+        assert_eq!(after["metadata"][field], before["metadata"][field], "{field}");
+    }
+    // Whoever owned it owns it again, under the uid that the instance has now.
+    let owner = |object: &Value| object["metadata"]["ownerReferences"][0]["name"].clone();
+    assert_eq!(owner(&after), owner(&before));
+    let instance = instance_uid(&world, ONE, "commerce").await;
+    let owned_by = &after["metadata"]["ownerReferences"][0]["uid"];
+    assert!(owned_by.is_null() || *owned_by == json!(instance), "{owned_by}");
+    // The link that the broker has made where there was none stays.
+    assert_eq!(links(&world).await, ["e2e-one/commerce"]);
 }
 
 #[tokio::test]
