@@ -81,8 +81,9 @@ type component struct {
 	healthy func(context.Context) error
 }
 
-// patience is how long a component may take until it is healthy, on a slow and busy machine.
-const patience = 90 * time.Second
+// patience is how long a component may take until it is healthy, on a machine that is slow and has other API servers,
+// with their tests, to run besides.
+const patience = 240 * time.Second
 
 // ensure starts a component unless it runs already, and waits until it is healthy.
 func (c *cluster) ensure(ctx context.Context, part component) error {

@@ -73,12 +73,22 @@ impl Told for Outcome {
 pub trait Telling {
     /// Waits until it has said this.
     fn until_it_says(&self, text: &str) -> impl Future<Output = ()>;
+    /// Waits until it has sent a call of which this is true, whether or not that is answered.
+    fn until_it_sends(&self, is_it: impl Fn(&Call) -> bool) -> impl Future<Output = ()>;
 }
 
 impl Telling for Running {
     async fn until_it_says(&self, text: &str) {
         standins::cluster::wait_until(&format!("it says {text:?}"), crate::world::SOON, async || {
             Ok(self.stderr().contains(text))
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}; its log:\n{}", self.stderr()));
+    }
+
+    async fn until_it_sends(&self, is_it: impl Fn(&Call) -> bool) {
+        standins::cluster::wait_until("the call is under way", crate::world::SOON, async || {
+            Ok(self.proxy.calls().iter().any(&is_it))
         })
         .await
         .unwrap_or_else(|error| panic!("{error}; its log:\n{}", self.stderr()));

@@ -318,6 +318,16 @@ impl World {
         found.iter().map(name).collect()
     }
 
+    /// Waits until the objects of a kind have these names. After an undo the garbage collector may still hold what goes:
+    /// of a kind whose CRD is new it hears only after half a minute.
+    pub async fn until_names(&self, kind: &Kind, wanted: &[&str]) {
+        cluster::wait_until(&format!("{} are {wanted:?}", kind.plural), SOON, async || {
+            Ok(self.names(kind).await == wanted)
+        })
+        .await
+        .unwrap();
+    }
+
     /// Patches an object of the place, or of the cluster.
     pub async fn patch(&self, kind: &Kind, name: &str, patch: &Value) {
         let namespace = kind.namespaced.then_some(self.place);

@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::{
     call::{Call, Class, LeaseUse},
@@ -115,7 +116,8 @@ pub enum Fault {
         status: u16,
         /// What else fails with it.
         scope: Scope,
-        /// How long after the run's start it stops failing; none: never.
+        /// How long after the run's first call it stops failing; none: never. Not after its start: a step that starts
+        /// slowly would see it work again before its own deadline.
         until: Option<Duration>,
     },
     /// Every n-th request is answered with 429 and a Retry-After.
@@ -131,6 +133,15 @@ pub enum Fault {
         at: Option<At>,
         /// By how much.
         by: Duration,
+    },
+    /// The call, and every later one that is the same, is sent on when [`Holding::release`] is called: time for a test to do
+    /// something meanwhile, however slow the machine is. The later ones too, since a step that waits too long for an answer
+    /// asks again. See [`Fault::hold`].
+    Hold {
+        /// Which call.
+        at: At,
+        /// What keeps it.
+        gate: Gate,
     },
     /// The API server is gone for a while: every connection is cut and no new one accepted.
     Refuse {
@@ -150,9 +161,38 @@ impl Fault {
         Self::FailForGood { at, status: 403, scope: Scope::Target, until: None }
     }
 
+    /// [`Fault::Hold`], and what lets the call go. Dropped, it lets it go too.
+    #[must_use]
+    pub fn hold(at: At) -> (Self, Holding) {
+        let (open, gate) = watch::channel(false);
+        (Self::Hold { at, gate: Gate(gate) }, Holding(open))
+    }
+
     /// A hook.
     pub fn hook(hook: impl FnMut(&Call) -> Action + Send + 'static) -> Self {
         Self::Hook(Box::new(hook))
+    }
+}
+
+/// Lets go of a call that [`Fault::Hold`] keeps.
+#[derive(Debug)]
+pub struct Holding(watch::Sender<bool>);
+
+impl Holding {
+    /// Sends on what is held back, and all that is the same from now on.
+    pub fn release(self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// What [`Fault::Hold`] keeps a call with.
+#[derive(Clone, Debug)]
+pub struct Gate(watch::Receiver<bool>);
+
+impl Gate {
+    pub(crate) async fn pass(mut self) {
+        // An error means that nobody is left who could open it.
+        let _ = self.0.wait_for(|open| *open).await;
     }
 }
 
@@ -169,6 +209,7 @@ impl fmt::Debug for Fault {
             Self::Throttle { every, .. } => write!(out, "every {every}th request throttled"),
             Self::Delay { at: Some(at), by } => write!(out, "{at} delayed by {by:?}"),
             Self::Delay { at: None, by } => write!(out, "all delayed by {by:?}"),
+            Self::Hold { at, .. } => write!(out, "{at} held back until it is released"),
             Self::Refuse { at, lasting } => write!(out, "connections refused for {lasting:?} from {at}"),
             Self::Hook(_) => out.write_str("hook"),
         }
@@ -204,8 +245,8 @@ pub enum Action {
 struct Armed {
     fault: Fault,
     fired: bool,
-    /// What fails for good: the call that started it.
-    failing: Option<Call>,
+    /// What fails for good, or is held back: the call that started it.
+    first: Option<Call>,
 }
 
 /// All faults of a run.
@@ -213,12 +254,15 @@ pub(crate) struct Faults {
     armed: Vec<Armed>,
     seen: u32,
     moved: bool,
+    /// When the first call came.
+    since: Option<Instant>,
 }
 
 /// What to do with a request, and what to do first.
 pub(crate) struct Decision {
     pub(crate) land: Vec<Held>,
     pub(crate) delay: Duration,
+    pub(crate) gates: Vec<Gate>,
     pub(crate) action: Action,
     /// Whether this is the call at which a fault struck for the first time.
     pub(crate) struck: bool,
@@ -226,15 +270,21 @@ pub(crate) struct Decision {
 
 impl Faults {
     pub(crate) fn new(faults: Vec<Fault>) -> Self {
-        let armed = faults.into_iter().map(|fault| Armed { fault, fired: false, failing: None }).collect();
-        Self { armed, seen: 0, moved: false }
+        let armed = faults.into_iter().map(|fault| Armed { fault, fired: false, first: None }).collect();
+        Self { armed, seen: 0, moved: false, since: None }
     }
 
-    /// The first fault that has something to say about the call decides; delays and landings come on top.
-    pub(crate) fn decide(&mut self, call: &Call, started: Instant) -> Decision {
+    /// The first fault that has something to say about the call decides; delays, gates and landings come on top.
+    pub(crate) fn decide(&mut self, call: &Call) -> Decision {
         self.seen += 1;
-        let mut decision =
-            Decision { land: Vec::new(), delay: Duration::ZERO, action: Action::Forward, struck: false };
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let mut decision = Decision {
+            land: Vec::new(),
+            delay: Duration::ZERO,
+            gates: Vec::new(),
+            action: Action::Forward,
+            struck: false,
+        };
         let mut keep = Vec::with_capacity(self.armed.len());
         for mut armed in std::mem::take(&mut self.armed) {
             if let Fault::Land { when, .. } = &armed.fault
@@ -245,9 +295,10 @@ impl Faults {
                 }
                 continue;
             }
+            decision.gates.extend(armed.gate(call));
             if decision.action == Action::Forward {
                 let fired_before = armed.fired;
-                match armed.decide(call, self.seen, started) {
+                match armed.decide(call, self.seen, since) {
                     Action::Delay(by) => decision.delay += by,
                     action => {
                         decision.struck = action != Action::Forward && armed.fired && !fired_before;
@@ -284,7 +335,17 @@ fn landing_is_due(when: Landing, call: &Call, moved: bool) -> bool {
 }
 
 impl Armed {
-    fn decide(&mut self, call: &Call, seen: u32, started: Instant) -> Action {
+    /// What keeps the call, if this holds it back.
+    fn gate(&mut self, call: &Call) -> Option<Gate> {
+        let Fault::Hold { at, gate } = &self.fault else { return None };
+        if self.first.is_none() && at.is(call) {
+            self.first = Some(call.clone());
+            self.fired = true;
+        }
+        self.first.as_ref().filter(|first| first.key() == call.key()).map(|_| gate.clone())
+    }
+
+    fn decide(&mut self, call: &Call, seen: u32, since: Instant) -> Action {
         let mut once = |at: &At, action: Action| {
             if self.fired || !at.is(call) {
                 return Action::Forward;
@@ -301,16 +362,16 @@ impl Armed {
             Fault::Refuse { at, lasting } => once(at, Action::Refuse(*lasting)),
             Fault::Delay { at: Some(at), by } => once(at, Action::Delay(*by)),
             Fault::Delay { at: None, by } => Action::Delay(*by),
-            Fault::Land { .. } => Action::Forward,
+            Fault::Land { .. } | Fault::Hold { .. } => Action::Forward,
             Fault::FailForGood { at, status, scope, until } => {
-                if until.is_some_and(|until| started.elapsed() >= until) {
+                if until.is_some_and(|until| since.elapsed() >= until) {
                     return Action::Forward;
                 }
-                if self.failing.is_none() && at.is(call) {
-                    self.failing = Some(call.clone());
+                if self.first.is_none() && at.is(call) {
+                    self.first = Some(call.clone());
                     self.fired = true;
                 }
-                let fails = self.failing.as_ref().is_some_and(|first| {
+                let fails = self.first.as_ref().is_some_and(|first| {
                     first.key() == call.key() && (*scope == Scope::Target || first.body_sha == call.body_sha)
                 });
                 if fails { Action::Answer(*status, None) } else { Action::Forward }

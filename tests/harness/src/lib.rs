@@ -26,7 +26,7 @@ pub mod state;
 pub use api::{Api, Resource};
 pub use call::{Call, Class, LeaseUse, Verb};
 pub use crash::{Scenario, Suite, Worker};
-pub use fault::{Action, At, Fault, Landing, Scope};
+pub use fault::{Action, At, Fault, Holding, Landing, Scope};
 pub use proxy::{Proxy, Upstream};
 pub use run::{Exit, Outcome, StepCommand, executable};
 pub use state::{Area, Bookkeeping, State};

@@ -425,8 +425,8 @@ async fn deal(shared: &Arc<Shared>, message: Message) -> Result<Response<ProxyBo
     let (path, query) = message.uri.split_once('?').unwrap_or((&message.uri, ""));
     let call = Call::new(&message.method, path, query, message.body.clone(), shared.started.elapsed());
     let Some((index, call)) = shared.number(call) else { return Err(Cut) };
-    let decision = lock(&shared.faults).decide(&call, shared.started);
-    let Decision { land, delay, action, struck } = decision;
+    let decision = lock(&shared.faults).decide(&call);
+    let Decision { land, delay, gates, action, struck } = decision;
     if struck {
         shared.log().record.struck.push(call.clone());
     }
@@ -435,6 +435,9 @@ async fn deal(shared: &Arc<Shared>, message: Message) -> Result<Response<ProxyBo
         shared.log().record.landed.push(landed);
     }
     tokio::time::sleep(delay).await;
+    for gate in gates {
+        gate.pass().await;
+    }
     if let (Action::Terminate, Some(switch)) = (&action, &shared.kill) {
         switch.order(Order::Terminate).await;
     }

@@ -255,8 +255,11 @@ async fn what_is_invalid_is_the_body_and_what_fails_until_a_time_works_after_it(
 
     let until = Some(Duration::from_millis(300));
     let failing = Fault::FailForGood { at: At::Call(1), status: 500, scope: Scope::Target, until };
-    let started = Instant::now();
     let stage_two = stage(vec![failing]).await;
+    // A step that starts slowly loses nothing of that time.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let started = Instant::now();
+    assert_eq!(stage_two.create("x").await.unwrap().0, 500);
     while stage_two.create("x").await.unwrap().0 == 500 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -281,7 +284,8 @@ async fn a_share_of_the_calls_is_throttled() {
 
 #[tokio::test]
 async fn calls_can_be_delayed_one_or_all() {
-    let by = Duration::from_millis(200);
+    // Longer than a call takes that is not delayed, on any machine.
+    let by = Duration::from_millis(1500);
     let one = stage(vec![Fault::Delay { at: Some(At::Call(2)), by }]).await;
     let mut slow = Vec::new();
     for _ in 0..3 {
@@ -297,20 +301,59 @@ async fn calls_can_be_delayed_one_or_all() {
 }
 
 #[tokio::test]
+async fn a_call_is_held_back_until_it_is_released_and_so_is_its_next_try() {
+    let (hold, holding) = Fault::hold(At::Call(2));
+    let stage = stage(vec![hold]).await;
+    stage.get("x").await.unwrap();
+    let create = |name: &'static str| {
+        let api = stage.api.clone();
+        let body = json!({"metadata": {"name": name}});
+        tokio::spawn(
+            async move { api.request(Method::POST, CONFIG_MAPS, "application/json", Some(&body)).await },
+        )
+    };
+    let tries = [create("x"), create("x")];
+    while stage.proxy.calls().len() < 3 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(stage.create("y").await.unwrap().0, 201, "all else passes");
+    assert_eq!(stage.get("x").await.unwrap().0, 404);
+    assert!(tries.iter().all(|one| !one.is_finished()));
+    holding.release();
+    let mut answers = Vec::new();
+    for one in tries {
+        answers.push(one.await.unwrap().unwrap().0.as_u16());
+    }
+    answers.sort_unstable();
+    assert_eq!(answers, [201, 409]);
+    let (_, record) = stage.end().await;
+    assert!(record.struck.is_empty(), "nothing went wrong");
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_can_release_any_more_passes() {
+    let (hold, holding) = Fault::hold(At::Call(1));
+    drop(holding);
+    assert_eq!(stage(vec![hold]).await.create("x").await.unwrap().0, 201);
+}
+
+#[tokio::test]
 async fn connections_are_refused_for_a_time_and_watches_are_cut() {
-    let lasting = Duration::from_millis(400);
+    // Long enough to find the port closed, on any machine.
+    let lasting = Duration::from_secs(3);
     let at = At::first(|call| call.class == Class::Move);
     let stage = stage(vec![Fault::Refuse { at, lasting }]).await;
     let watch = Request::get(format!("{CONFIG_MAPS}?watch=true")).body(vec![]).unwrap();
     let mut lines = stage.api.client().request_stream(watch).await.unwrap().lines();
     let started = Instant::now();
     assert!(stage.create("x").await.is_err());
-    let cut = tokio::time::timeout(Duration::from_secs(5), lines.try_next()).await.expect("the watch is cut");
+    let cut =
+        tokio::time::timeout(Duration::from_secs(30), lines.try_next()).await.expect("the watch is cut");
     assert!(!matches!(cut, Ok(Some(_))));
     let address = stage.proxy.address();
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the port is closed");
     while stage.create("x").await.is_err() {
-        assert!(started.elapsed() < Duration::from_secs(5), "it never came back");
+        assert!(started.elapsed() < Duration::from_secs(30), "it never came back");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(started.elapsed() >= lasting);
@@ -323,7 +366,7 @@ async fn watches_stream_and_have_numbers_of_their_own() {
     let watch = Request::get(format!("{CONFIG_MAPS}?watch=true")).body(vec![]).unwrap();
     let mut lines = stage.api.client().request_stream(watch).await.unwrap().lines();
     let mut next = async || -> Value {
-        let line = tokio::time::timeout(Duration::from_secs(5), lines.try_next()).await.expect("in time");
+        let line = tokio::time::timeout(Duration::from_secs(30), lines.try_next()).await.expect("in time");
         serde_json::from_str(&line.unwrap().unwrap()).unwrap()
     };
     assert_eq!(next().await["object"]["metadata"]["name"], "before");
@@ -344,17 +387,26 @@ async fn a_hook_decides_as_it_likes_and_a_call_can_be_waited_for() {
     assert_eq!(stage.get("x").await.unwrap().0, 503);
     assert_eq!(stage.get("y").await.unwrap().0, 404);
     let waited =
-        stage.proxy.when(|call| call.name.as_deref() == Some("y"), Duration::from_secs(1)).await.unwrap();
+        stage.proxy.when(|call| call.name.as_deref() == Some("y"), Duration::from_secs(10)).await.unwrap();
     assert_eq!(waited.number, Some(2));
     assert!(stage.proxy.when(|call| call.class == Class::Move, Duration::from_millis(50)).await.is_err());
 }
 
 #[tokio::test]
 async fn a_call_on_its_way_arrives_although_its_sender_is_gone() {
-    let slow = Fault::Delay { at: None, by: Duration::from_millis(300) };
-    let stage = stage(vec![slow]).await;
-    let impatient = tokio::time::timeout(Duration::from_millis(100), stage.create("x")).await;
-    assert!(impatient.is_err());
+    let (hold, holding) = Fault::hold(At::Call(1));
+    let stage = stage(vec![hold]).await;
+    let api = stage.api.clone();
+    let sender = tokio::spawn(async move {
+        let body = json!({"metadata": {"name": "x"}});
+        api.request(Method::POST, CONFIG_MAPS, "application/json", Some(&body)).await
+    });
+    while stage.proxy.calls().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    sender.abort();
+    assert!(sender.await.is_err_and(|error| error.is_cancelled()));
+    holding.release();
     let (memory, record) = stage.end().await;
     assert_eq!(memory.requests(), [format!("POST {CONFIG_MAPS}")]);
     assert_eq!(record.calls[0].status, Some(201));

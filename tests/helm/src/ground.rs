@@ -304,7 +304,7 @@ impl Ground {
             .await
             .unwrap();
         let pod = another().await.expect("the next pod still runs");
-        cluster::wait_until(&format!("the next pod says {sentence}"), SOON, async || {
+        cluster::wait_until_told(&format!("the next pod says {sentence}"), SOON, async || {
             Ok(kubectl(&["logs", "--namespace", SYSTEM, pod_name(&pod)]).all.contains(sentence))
         })
         .await

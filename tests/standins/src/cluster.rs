@@ -162,6 +162,24 @@ pub async fn wait_gone(
 pub async fn wait_until<F: Future<Output = Result<bool>>>(
     what: &str,
     within: Duration,
+    check: impl FnMut() -> F,
+) -> Result<()> {
+    wait_looking_every(LOOK_EVERY, what, within, check).await
+}
+
+/// The same for a check that starts a program: twice a second, since more would keep the machine from what is waited for.
+pub async fn wait_until_told<F: Future<Output = Result<bool>>>(
+    what: &str,
+    within: Duration,
+    check: impl FnMut() -> F,
+) -> Result<()> {
+    wait_looking_every(Duration::from_millis(500), what, within, check).await
+}
+
+async fn wait_looking_every<F: Future<Output = Result<bool>>>(
+    every: Duration,
+    what: &str,
+    within: Duration,
     mut check: impl FnMut() -> F,
 ) -> Result<()> {
     let deadline = Instant::now() + within;
@@ -172,7 +190,7 @@ pub async fn wait_until<F: Future<Output = Result<bool>>>(
         if Instant::now() >= deadline {
             bail!("waited {within:?} in vain until {what}");
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(every).await;
     }
 }
 

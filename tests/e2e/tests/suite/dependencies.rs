@@ -11,7 +11,7 @@ async fn a_crd_that_appears_while_the_step_waits_is_picked_up() {
     world.applications(&["commerce"]).await;
     world.remove_crd("httpsources.sources.kyma-project.io").await;
     let run =
-        world.start(&world.sources(&["--deadline", "120"]).bound(Duration::from_secs(180)), vec![]).await;
+        world.start(&world.sources(&["--deadline", "300"]).bound(Duration::from_secs(360)), vec![]).await;
     run.until_it_says("waiting for httpsources").await;
     // As long as a dependency may well take.
     tokio::time::sleep(Duration::from_secs(20)).await;

@@ -65,7 +65,7 @@ async fn a_dry_run_tells_what_the_server_would_refuse() {
         .says("this policy says no");
     // Done in earnest, the same is a failure that takes the other one back.
     done.exits(4).says("this policy says no");
-    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+    world.until_names(&HTTP_SOURCE, &[]).await;
 }
 
 #[tokio::test]

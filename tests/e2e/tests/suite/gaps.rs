@@ -61,14 +61,15 @@ fn all_are_reported(gaps: &[Gap], report: &str, path: &str, namespace: &str) {
     }
 }
 
-#[tokio::test]
+// On threads of their own, so that neither the stand-ins nor the witness wait for each other: a gap is measured.
+#[tokio::test(flavor = "multi_thread")]
 async fn bug_5_9_where_the_broker_keeps_the_event_activation_there_is_no_gap_and_none_is_told() {
     let (gaps, report) = gaps(BrokerRelease::V1_10, &[]).await;
     assert!(gaps.is_empty(), "{gaps:?}");
     assert!(!report.contains("was off"), "{report}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn bug_5_9_where_the_broker_deletes_the_event_activation_no_gap_is_longer_than_the_report_says() {
     let (gaps, report) = gaps(BrokerRelease::V1_11, &[]).await;
     assert_eq!(gaps.len(), 2, "one for each subscriber: {gaps:?}");
@@ -76,7 +77,7 @@ async fn bug_5_9_where_the_broker_deletes_the_event_activation_no_gap_is_longer_
     assert_eq!(reported(&report, "mesh", TWO), None, "{report}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn bug_5_9_where_a_link_that_worked_is_made_anew_no_gap_is_longer_than_the_report_says() {
     let (gaps, report) = gaps(BrokerRelease::V1_10, &["--recreate", "all"]).await;
     assert_eq!(gaps.len(), 1, "{gaps:?}");

@@ -10,7 +10,7 @@ use e2e::{
 };
 use futures::future::join_all;
 use harness::{
-    At, Class, Exit, Fault, LeaseUse, Outcome, Resource, Verb,
+    At, Call, Class, Exit, Fault, LeaseUse, Outcome, Resource, Verb,
     state::{Area, clear},
 };
 use serde_json::json;
@@ -173,19 +173,22 @@ async fn a_second_home_for_one_family_is_refused() {
 async fn of_two_first_runs_with_two_homes_one_goes_on() {
     let world = World::mesh(Behaviour::default()).await;
     world.applications(&["commerce"]).await;
-    let late = || Fault::Delay {
-        at: Some(At::first(|call| call.class == Class::Lease(LeaseUse::Hold))),
-        by: Duration::from_secs(3),
-    };
-    let (here, there) = (world.sources(&[]), world.sources(&["--home", SYSTEM]));
-    let (here, there) =
-        tokio::join!(world.run_with(&here, vec![late()]), world.run_with(&there, vec![late()]));
+    let makes = |call: &Call| call.class == Class::Lease(LeaseUse::Hold);
+    let (first, second) = (Fault::hold(At::first(makes)), Fault::hold(At::first(makes)));
+    let here = world.start(&world.sources(&[]), vec![first.0]).await;
+    let there = world.start(&world.sources(&["--home", SYSTEM]), vec![second.0]).await;
+    here.until_it_sends(makes).await;
+    there.until_it_sends(makes).await;
+    first.1.release();
+    second.1.release();
+    let (here, there) = tokio::join!(here.wait(), there.wait());
+    let (here, there) = (here.unwrap(), there.unwrap());
     let homes = world.api.list(&leases(), None, Some("belay.dev/family=event-mesh")).await.unwrap();
     for plural in ["secrets", "configmaps"] {
         let left = Area::within(Resource::core(plural), SYSTEM).named("belay-");
         clear(&world.api, &[left], SOON).await.unwrap();
     }
-    // On a slow machine either may have come so late that the other was at work already.
+    // Which of them is chance.
     let (goes_on, gives_way) = if there.exit == Exit::Code(0) { (there, here) } else { (here, there) };
     goes_on.exits(0).says("1 created");
     gives_way.exits(3).says("already has its home in namespace").changes_nothing();

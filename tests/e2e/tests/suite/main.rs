@@ -3,7 +3,8 @@
 //! `BELAY_TEST_KUBECONFIG` names the kubeconfig of an API server with its controllers that the tests may change (or
 //! several, separated by colons: then that many tests of a family run at once). `BELAY_BIN` and `FIXTURE_BIN` name the
 //! executables, if not those beside the tests are meant. With `UPSTREAM_CRDS` the event mesh's CRDs are the real ones.
-//! `BELAY_TEST_CLUSTER` names the embedded cluster, for the one test that must kill an API server of it.
+//! `BELAY_TEST_CLUSTER` names the embedded cluster, for the one test that must kill an API server of it, and `BELAY_MANAGE`
+//! the program that does so, if it is not to be built for that.
 //!
 //! A test whose name begins with `bug_` and a number shows that a known bug of the program that moved users' namespaces
 //! before, or of the system around it, is not ours: 1.5 the schemas of Subscription; 2.3 and 2.5 errors and partial

@@ -1,7 +1,5 @@
 //! What a person does with runs: status, report, restore, accept, unlock.
 
-use std::time::Duration;
-
 use e2e::{
     Told, World,
     rights::Account,
@@ -47,7 +45,7 @@ async fn finished_steps_are_undone_in_the_reverse_of_their_order() {
         .writes_nothing()
         .says("create HTTPSource/e2e-integration/commerce is taken back");
     world.run(&first).await.exits(0);
-    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+    world.until_names(&HTTP_SOURCE, &[]).await;
     world.run(&first).await.exits(0).says("is restored already").changes_nothing();
     // And forward again.
     world.run(&world.sources(&[])).await.exits(0).says("1 created");
@@ -80,14 +78,14 @@ async fn a_restore_takes_back_one_run_and_goes_further_back_only_when_told() {
             "to take that back: belay restore --step {SOURCES} --home e2e-home --run {}",
             runs[1]
         ));
-        assert_eq!(world.names(&HTTP_SOURCE).await, ["commerce"]);
+        world.until_names(&HTTP_SOURCE, &["commerce"]).await;
         assert_eq!(world.holder(Family::EventMesh).await, "");
         assert_eq!(world.report(SOURCES).await["result"], "taken-back");
     }
     let shown = world.run(&older.clone().args(["--dry-run"])).await;
     shown.exits(0).writes_nothing().says(&format!("run {} (begun ", runs[1])).says("1 move would be undone");
     world.run(&older).await.exits(0).says("1 change was taken back");
-    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+    world.until_names(&HTTP_SOURCE, &[]).await;
     world.run(&older).await.exits(0).says("is restored already").changes_nothing();
 }
 
@@ -114,7 +112,7 @@ async fn what_a_person_accepted_is_not_passed_over_by_a_restore() {
     let run = text(&world.journals(SOURCES).await[1]["run"]);
     world.run(&restore).await.exits(3).says("accepted").says(&format!("--run {run}")).changes_nothing();
     world.run(&restore.clone().args(["--run", &run])).await.exits(0).says("1 change was taken back");
-    assert_eq!(world.names(&HTTP_SOURCE).await, ["logistics"]);
+    world.until_names(&HTTP_SOURCE, &["logistics"]).await;
 }
 
 #[tokio::test]
@@ -184,7 +182,7 @@ async fn a_run_that_died_can_be_restored_without_running_it_again() {
     world.applications(&["commerce", "logistics"]).await;
     world.run_with(&world.sources(&[]), vec![Fault::KillAfter(At::first(is_move))]).await;
     world.run(&world.operate("restore", &["--step", SOURCES])).await.exits(0).says("took the lock over");
-    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+    world.until_names(&HTTP_SOURCE, &[]).await;
     assert_eq!(world.journal_status(SOURCES).await, "undone");
 }
 
@@ -256,9 +254,10 @@ async fn while_another_step_is_at_work_nobody_is_told_to_run_or_restore() {
     world.workload(&DEPLOYMENT, "publisher", 1).await;
     world.run(&world.scale_down(&["Deployment/publisher"], &[])).await.exits(0);
     world.run_with(&world.sources(&[]), vec![Fault::KillAfter(At::first(is_move))]).await;
-    let slow = Fault::Delay { at: Some(At::first(is_move)), by: Duration::from_secs(10) };
-    let alive = world.start(&world.operate("restore", &["--step", DOWN]), vec![slow]).await;
+    let (hold, holding) = Fault::hold(At::first(is_move));
+    let alive = world.start(&world.operate("restore", &["--step", DOWN]), vec![hold]).await;
     alive.until_it_says("taking back run").await;
+    alive.until_it_sends(is_move).await;
     let rows = world.run(&world.operate("status", &["-o", "json"])).await.exits(0).json();
     let next = |step: &str| {
         let row = rows.as_array().unwrap().iter().find(|row| row["step"] == step).unwrap();
@@ -266,6 +265,7 @@ async fn while_another_step_is_at_work_nobody_is_told_to_run_or_restore() {
     };
     assert_eq!(next(SOURCES), "wait until restore scale-down-legacy has ended, then look again");
     assert_eq!(next(DOWN), "wait until it has ended");
+    holding.release();
     alive.wait().await.unwrap().exits(0);
 }
 
@@ -427,7 +427,7 @@ async fn without_a_lease_the_home_is_where_the_reports_are() {
         command.env.remove("BELAY_HOME");
         world.run(&command).await.exits(0).says(says);
     }
-    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+    world.until_names(&HTTP_SOURCE, &[]).await;
 }
 
 #[tokio::test]
@@ -492,7 +492,7 @@ async fn a_restore_that_is_told_to_stop_goes_on_when_it_is_said_again() {
     let status = world.run(&world.operate("status", &[])).await;
     status.exits(0).says("either finishes the undo").says("told to stop").never_says("died half-way");
     world.run(&restore).await.exits(0).never_says("took the lock over");
-    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+    world.until_names(&HTTP_SOURCE, &[]).await;
     assert_eq!(world.journal_status(SOURCES).await, "undone");
 }
 

@@ -1,7 +1,5 @@
 //! What `purge-legacy` removes, and what it refuses.
 
-use std::time::Duration;
-
 use e2e::{
     Told, World,
     scene::{INTEGRATION, ONE, SYSTEM},
@@ -137,11 +135,12 @@ async fn a_subscription_that_appears_meanwhile_keeps_the_crd_and_all_else() {
     let deletes = |call: &Call| {
         is_move(call) && call.verb == Verb::Delete && call.name.as_deref() == Some("commerce-order-created")
     };
-    let late = Fault::Delay { at: Some(At::first(deletes)), by: Duration::from_secs(4) };
-    let run = world.start(&purge(&world, &[]), vec![late]).await;
+    let (hold, holding) = Fault::hold(At::first(deletes));
+    let run = world.start(&purge(&world, &[]), vec![hold]).await;
     run.until_it_says("deleted Subscription/kyma-system/orders--gone").await;
     let appeared = fixtures::legacy_subscription("late", ONE, "commerce", "order.created", "http://a.b/");
     world.create(&appeared).await;
+    holding.release();
     run.wait()
         .await
         .unwrap()

@@ -1,12 +1,10 @@
 //! What a run refuses: before the first write, all at once, a sentence for each, exit 3.
 
-use std::time::Duration;
-
 use e2e::{
     Told, World, policy,
     rights::Account,
     scene::{ONE, SUBSCRIPTION_CONTROLLER, TWO},
-    told::is_move,
+    told::{Telling as _, is_move},
     world::{SOON, STATION_NAME, SYSTEM, prompt, resource},
 };
 use futures::future::join_all;
@@ -219,7 +217,8 @@ async fn the_rights_that_are_printed_are_enough() {
     let world = World::mesh(Behaviour { never_ready: vec!["loyalty".into()], ..Behaviour::default() }).await;
     world.applications(&["commerce", "loyalty"]).await;
     world.workload(&DEPLOYMENT, "publisher", 2).await;
-    let sources = world.sources(&["--ready-within", "3"]);
+    // Time enough for the one that does become Ready.
+    let sources = world.sources(&["--ready-within", "12"]);
     let without = sources.clone().args(["--exclude", "Application/loyalty"]);
     let blocker = ["--refuse-while", "subscriptions.eventing.kyma-project.io"];
     let down = world.scale_down(&["Deployment/publisher"], &blocker);
@@ -308,12 +307,14 @@ async fn an_object_that_could_not_be_created_again_is_not_deleted() {
 async fn an_object_in_the_way_skips_its_chain_and_the_others_go_on() {
     let world = World::mesh(Behaviour::default()).await;
     world.applications(&["commerce", "logistics", "loyalty"]).await;
-    let late = Fault::Delay { at: Some(At::first(crate::creates("logistics"))), by: Duration::from_secs(5) };
-    let run = world.start(&world.sources(&[]), vec![late]).await;
+    let (hold, holding) = Fault::hold(At::first(crate::creates("logistics")));
+    let run = world.start(&world.sources(&[]), vec![hold]).await;
     run.proxy.when(crate::creates("loyalty"), SOON).await.unwrap();
     let mut other = standins::fixtures::http_source("logistics", world.place);
     other["spec"]["source"] = "another".into();
+    run.until_it_sends(crate::creates("logistics")).await;
     world.create(&other).await;
+    holding.release();
     let run = run.wait().await.unwrap();
     run.exits(0).says("2 created").says("1 skipped");
     run.says("HTTPSource/e2e-integration/logistics: exists already and is another one");

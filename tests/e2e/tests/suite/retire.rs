@@ -131,16 +131,13 @@ async fn one_that_was_edited_since_an_attempt_that_died_is_judged_as_it_is() {
 #[tokio::test]
 async fn one_that_somebody_changes_after_the_step_has_looked_stays() {
     let world = upgraded().await;
-    let late = Fault::Delay { at: Some(At::first(deletes_orders)), by: Duration::from_secs(5) };
-    let run = world.start(&step(&world, &[]), vec![late]).await;
-    cluster::wait_until("the call is under way", SOON, async || {
-        Ok(run.proxy.calls().iter().any(deletes_orders))
-    })
-    .await
-    .unwrap();
+    let (hold, holding) = Fault::hold(At::first(deletes_orders));
+    let run = world.start(&step(&world, &[]), vec![hold]).await;
+    run.until_it_sends(deletes_orders).await;
     world
         .change(&LEGACY_SUBSCRIPTION, ONE, "orders", &json!({"spec": {"endpoint": "http://elsewhere/"}}))
         .await;
+    holding.release();
     let run = run.wait().await.unwrap();
     run.exits(0).says("1 deleted").says(&format!(
         "Subscription/{ONE}/orders: was changed after this step had looked at it: run the step again"
@@ -178,7 +175,7 @@ async fn bug_2_3_one_that_somebody_else_deletes_and_that_hangs_names_its_control
 async fn bug_5_6_an_event_service_that_does_not_work_is_waited_for_a_moment() {
     let world = upgraded().await;
     world.break_source("commerce").await;
-    let run = world.run(&step(&world, &["--deadline", "10"])).await;
+    let run = world.run(&step(&world, &["--deadline", "20"])).await;
     run.exits(4)
         .says("for the event-service of its source commerce to work: HTTPSource/kyma-integration/commerce Ready is")
         .never_says("feeds the old path");

@@ -1,7 +1,5 @@
 //! What `scale-down-legacy` does to workloads, and what it does not.
 
-use std::time::Duration;
-
 use e2e::{
     Told, World,
     kubelet::set_phase,
@@ -161,7 +159,7 @@ async fn a_pod_that_stays_until_the_deadline_puts_the_replicas_back() {
     world.lasting_pod("publisher", "stuck").await;
     let before = world.state().await;
     let run = world
-        .run(&world.scale_down(&["Deployment/publisher", "StatefulSet/store"], &["--deadline", "12"]))
+        .run(&world.scale_down(&["Deployment/publisher", "StatefulSet/store"], &["--deadline", "20"]))
         .await;
     run.exits(4)
         .says("Pod/e2e-integration/stuck still exist")
@@ -280,11 +278,12 @@ async fn bug_5_4_a_leftover_with_a_dead_finalizer_is_released() {
 async fn a_finalizer_that_somebody_adds_meanwhile_stays() {
     let (world, step, activation) = bus().await;
     let patches = |call: &Call| is_move(call) && call.target.resource == "eventactivations";
-    let late = Fault::Delay { at: Some(At::first(patches)), by: Duration::from_secs(4) };
-    let run = world.start(&step, vec![late]).await;
-    run.until_it_says(&format!("scaled Deployment/{SYSTEM}/{SUBSCRIPTION_CONTROLLER}")).await;
+    let (hold, holding) = Fault::hold(At::first(patches));
+    let run = world.start(&step, vec![hold]).await;
+    run.until_it_sends(patches).await;
     let both = json!({"metadata": {"finalizers": [ACTIVATION_FINALIZER, "e2e.belay.dev/added"]}});
     world.change(&EVENT_ACTIVATION, ONE, &activation, &both).await;
+    holding.release();
     run.wait().await.unwrap().exits(0).says("1 patched");
     let left = finalizers(&world, &activation).await;
     world.change(&EVENT_ACTIVATION, ONE, &activation, &json!({"metadata": {"finalizers": null}})).await;
@@ -298,7 +297,7 @@ async fn while_pods_run_of_a_workload_that_is_being_deleted_no_finalizer_is_rele
     let held = json!({"metadata": {"finalizers": ["e2e.belay.dev/stay"]}});
     world.change(&DEPLOYMENT, SYSTEM, SUBSCRIPTION_CONTROLLER, &held).await;
     world.api.delete(&resource(&DEPLOYMENT), Some(SYSTEM), SUBSCRIPTION_CONTROLLER).await.unwrap();
-    let run = world.run(&step.args(["--deadline", "12"])).await;
+    let run = world.run(&step.args(["--deadline", "20"])).await;
     run.exits(4)
         .says(&format!(
             "Deployment/{SYSTEM}/{SUBSCRIPTION_CONTROLLER}: is being deleted: its pods are waited for"
@@ -316,7 +315,7 @@ async fn while_pods_run_of_a_workload_that_is_gone_no_finalizer_is_released() {
     cluster::wait_gone(&world.api.client(), &DEPLOYMENT, SYSTEM, SUBSCRIPTION_CONTROLLER, SOON)
         .await
         .unwrap();
-    let run = world.run(&step.args(["--deadline", "12"])).await;
+    let run = world.run(&step.args(["--deadline", "20"])).await;
     run.exits(4).says("does not exist, but pods of it do: they are waited for").says("still exist");
     assert_eq!(finalizers(&world, &activation).await, json!([ACTIVATION_FINALIZER]));
 }
@@ -348,14 +347,14 @@ async fn what_appears_while_the_pods_go_puts_the_replicas_back() {
 #[tokio::test]
 async fn what_is_being_deleted_since_the_pods_go_puts_the_replicas_back_and_is_finished() {
     let (world, step, activation) = bus().await;
-    let held = format!("EventActivation:{ONE}/*");
-    world.standins.change(|behaviour| behaviour.hold_finalizer.push(held));
+    world.standins.change(|behaviour| behaviour.hold_finalizer.push(format!("EventActivation:{ONE}/*")));
     let scales =
         |call: &Call| is_move(call) && call.name.as_deref() == Some("event-bus-event-publish-service");
-    let late = Fault::Delay { at: Some(At::first(scales)), by: Duration::from_secs(4) };
-    let run = world.start(&step, vec![late]).await;
+    let (hold, holding) = Fault::hold(At::first(scales));
+    let run = world.start(&step, vec![hold]).await;
     run.until_it_says(&format!("scaled Deployment/{SYSTEM}/{SUBSCRIPTION_CONTROLLER}")).await;
     world.api.delete(&resource(&EVENT_ACTIVATION), Some(ONE), &activation).await.unwrap();
+    holding.release();
     run.wait()
         .await
         .unwrap()

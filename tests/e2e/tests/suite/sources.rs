@@ -61,7 +61,7 @@ async fn an_adapter_without_a_channel_fails_the_step_before_the_wait_is_over() {
     let run = world.run(&world.sources(&[])).await;
     run.exits(4).says("Service/e2e-integration/logistics (the adapter) exists, but Channel/e2e-integration/logistics does not");
     assert!(run.duration >= Duration::from_secs(5), "seen twice, 5 s apart");
-    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+    world.until_names(&HTTP_SOURCE, &[]).await;
 }
 
 /// A controller recreates what it owns within a moment: that is no loss.
@@ -89,7 +89,7 @@ async fn a_channel_that_is_not_ready_in_time_fails_the_step() {
     world.applications(&["commerce", "logistics"]).await;
     let run = world.run(&world.sources(&["--ready-within", "3"])).await;
     run.exits(4).says("waited 3").says("Channel/e2e-integration/logistics Ready is");
-    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+    world.until_names(&HTTP_SOURCE, &[]).await;
 }
 
 /// A controller of that time did not say which generation it had seen.

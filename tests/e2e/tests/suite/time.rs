@@ -15,11 +15,11 @@ use standins::{Behaviour, cluster, kinds::HTTP_SOURCE};
 async fn at_the_deadline_the_step_is_undone_within_its_reserve() {
     let world = World::mesh(Behaviour { paused: true, ..Behaviour::default() }).await;
     world.applications(&["commerce", "logistics"]).await;
-    let run = world.run(&world.sources(&["--deadline", "12", "--undo-reserve", "20"])).await;
+    let run = world.run(&world.sources(&["--deadline", "20", "--undo-reserve", "20"])).await;
     run.exits(4).says("Everything is as it was before");
-    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+    world.until_names(&HTTP_SOURCE, &[]).await;
     let seconds = world.report("create-missing-sources").await["seconds"].as_f64().unwrap();
-    assert!((11.0..33.0).contains(&seconds), "{seconds} s");
+    assert!((19.0..41.0).contains(&seconds), "{seconds} s");
 }
 
 /// Undo waits for what is going, but not for ever: what is left then is named.
@@ -27,7 +27,7 @@ async fn at_the_deadline_the_step_is_undone_within_its_reserve() {
 async fn an_undo_that_does_not_end_within_its_reserve_is_exit_5_and_names_the_finalizer() {
     let world = World::fixture(Behaviour { hold_finalizer: vec!["anvil".into()], ..prompt() }).await;
     let before = world.state().await;
-    let step = world.step(&["--deadline", "12", "--undo-reserve", "6"]);
+    let step = world.step(&["--deadline", "20", "--undo-reserve", "6"]);
     let run = world.run_with(&step, vec![crate::fails_late()]).await;
     run.exits(5).says("NOT everything could be put back").says("gadgets.fixture.belay.dev/hold");
     assert_eq!(world.journal_status("fixture").await, "undoing");
@@ -72,7 +72,7 @@ async fn the_time_counts_from_the_start_of_the_job() {
     world.run_with(&in_job(&[]), vec![Fault::Terminate(At::first(is_move))]).await.exits(143);
     let undone = world.run(&in_job(&["--deadline", "3"])).await;
     undone.exits(4).says("the deadline has passed, counted from the Job's start");
-    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+    world.until_names(&HTTP_SOURCE, &[]).await;
 
     let events = Resource::new("events.k8s.io", "v1", "events");
     let events = world.api.list(&events, Some(world.home), None).await.unwrap();

@@ -280,7 +280,7 @@ async fn bug_5_1_a_trigger_that_stays_not_subscribed_is_named_and_taken_back() {
     let world = World::scene(&small(), quick()).await;
     world.standins.change(|behaviour| behaviour.never_ready.push(format!("Trigger:{ONE}/parcels")));
     let before = world.state().await;
-    let run = world.run_with_its_rights(&step(&world, &["--ready-within", "4"])).await;
+    let run = world.run_with_its_rights(&step(&world, &["--ready-within", "12"])).await;
     run.exits(4)
         .says(&format!("for Trigger/{ONE}/parcels Ready: Ready is False: NotSubscribed"))
         .says("Everything is as it was before");
@@ -293,7 +293,7 @@ async fn bug_5_1_a_trigger_that_stays_not_subscribed_is_named_and_taken_back() {
 async fn a_broker_that_does_not_become_ready_leaves_no_trigger() {
     let world = World::scene(&small(), quick()).await;
     world.standins.change(|behaviour| behaviour.never_ready.push(format!("Broker:{ONE}/default")));
-    let run = world.run(&step(&world, &["--ready-within", "4"])).await;
+    let run = world.run(&step(&world, &["--ready-within", "12"])).await;
     run.exits(4).says(&format!("Broker/{ONE}/default"));
     assert!(world.names_at(&TRIGGER, ONE).await.is_empty());
     // What the other namespaces got meanwhile is taken back.
@@ -305,7 +305,7 @@ async fn a_broker_that_does_not_become_ready_leaves_no_trigger() {
 async fn with_chains_a_namespace_whose_broker_fails_gets_no_trigger_and_the_others_do() {
     let world = World::scene(&small(), quick()).await;
     world.standins.change(|behaviour| behaviour.never_ready.push(format!("Broker:{ONE}/default")));
-    let run = world.run(&step(&world, &["--ready-within", "4", "--on-failure", "chain"])).await;
+    let run = world.run(&step(&world, &["--ready-within", "12", "--on-failure", "chain"])).await;
     run.exits(4).says(&format!("Broker/{ONE}/default"));
     assert_eq!(created(&run), ["orders"]);
     assert!(world.names_at(&TRIGGER, ONE).await.is_empty());

@@ -1,16 +1,16 @@
 //! A step that fails puts everything back; what somebody else has changed meanwhile is left alone and named.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use e2e::{
     Told, World,
-    told::is_move,
+    told::{Telling as _, is_move},
     world::{SOON, STATION_NAME, prompt, resource},
 };
-use harness::{At, Call, Class, Exit, Fault, Resource, Scope, run::Running};
+use harness::{At, Call, Class, Exit, Fault, Holding, Resource, Scope};
 use serde_json::json;
 use standins::{
-    Behaviour, cluster,
+    Behaviour,
     kinds::{DEPLOYMENT, GADGET, HTTP_SOURCE, STATION, WIDGET},
 };
 
@@ -28,9 +28,10 @@ fn never_ready(name: &str) -> Behaviour {
 async fn with_on_failure_chain_only_the_chain_that_failed_is_undone() {
     let world = World::mesh(never_ready("logistics")).await;
     world.applications(&["commerce", "logistics", "loyalty"]).await;
-    let run = world.run(&world.sources(&["--on-failure", "chain", "--ready-within", "3"])).await;
+    // Time enough for those that do become Ready.
+    let run = world.run(&world.sources(&["--on-failure", "chain", "--ready-within", "12"])).await;
     run.exits(4).says("failed for 1 of 3 objects, which are as they were before; the others are done");
-    assert_eq!(world.names(&HTTP_SOURCE).await, ["commerce", "loyalty"]);
+    world.until_names(&HTTP_SOURCE, &["commerce", "loyalty"]).await;
     // The next run has only that one to do.
     world.standins.change(|behaviour| behaviour.never_ready.clear());
     assert_eq!(world.run(&world.sources(&[])).await.exits(0).moves(), ["create logistics"]);
@@ -43,6 +44,7 @@ async fn with_on_failure_step_all_is_undone() {
     let before = world.state().await;
     let run = world.run(&world.sources(&["--ready-within", "3"])).await;
     run.exits(4).says("HTTPSource/e2e-integration/logistics").says("3 changes were taken back");
+    world.until_names(&HTTP_SOURCE, &[]).await;
     let after = world.state().await;
     assert!(before.diff(&after).is_empty(), "{}", before.diff(&after));
     assert_eq!(world.journal_status(STEP).await, "undone");
@@ -120,7 +122,8 @@ async fn meddled_with() -> World {
     let run = run.wait().await.unwrap();
     run.exits(5).says("NOT everything could be put back: HTTPSource/e2e-integration/commerce");
     run.says("belay restore --step create-missing-sources --home e2e-home, or belay accept");
-    assert_eq!(world.names(&HTTP_SOURCE).await, ["commerce"], "the other one is taken back");
+    // The other one is taken back.
+    world.until_names(&HTTP_SOURCE, &["commerce"]).await;
     assert_eq!(world.journal_status(STEP).await, "undoing");
     world
 }
@@ -133,7 +136,7 @@ async fn what_somebody_changed_is_left_alone_until_a_person_restores() {
     let back = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}});
     world.patch(&HTTP_SOURCE, "commerce", &back).await;
     world.run(&restore).await.exits(0).says("1 change was taken back");
-    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+    world.until_names(&HTTP_SOURCE, &[]).await;
     assert_eq!(world.journal_status(STEP).await, "undone");
 }
 
@@ -152,11 +155,12 @@ async fn what_somebody_changed_is_left_alone_until_a_person_accepts() {
 #[tokio::test]
 async fn fields_that_somebody_changed_after_us_are_not_put_back() {
     let world = World::fixture(prompt()).await;
-    let later = Fault::Delay { at: Some(At::first(on_the_station)), by: Duration::from_secs(5) };
-    let run = world.start(&world.step(&[]), vec![later, crate::fails_late()]).await;
+    let (hold, holding) = Fault::hold(At::first(on_the_station));
+    let run = world.start(&world.step(&[]), vec![hold, crate::fails_late()]).await;
     let scaled = |call: &Call| is_move(call) && call.target.subresource.is_some();
     run.proxy.when(scaled, SOON).await.unwrap();
     world.patch(&DEPLOYMENT, "engine", &json!({"spec": {"replicas": 5}})).await;
+    holding.release();
     let run = run.wait().await.unwrap();
     run.exits(5)
         .says("Deployment/e2e-workshop/engine somebody has changed it since: spec.replicas is left as it is");
@@ -172,12 +176,13 @@ async fn an_object_that_changes_before_it_is_deleted_is_restored_as_it_was_last(
     let deletes = |call: &Call| {
         is_move(call) && call.verb == harness::Verb::Delete && call.name.as_deref() == Some("manual")
     };
-    let late = Fault::Delay { at: Some(At::first(deletes)), by: Duration::from_secs(5) };
-    let run = world.start(&world.step(&[]), vec![late, crate::fails_late()]).await;
+    let (hold, holding) = Fault::hold(At::first(deletes));
+    let run = world.start(&world.step(&[]), vec![hold, crate::fails_late()]).await;
     run.proxy.when(crate::creates("manual-new"), SOON).await.unwrap();
     let maps = harness::Resource::core("configmaps");
     let newer = json!({"data": {"content": "newer"}});
     world.api.merge(&maps, Some(world.place), "manual", None, &newer).await.unwrap();
+    holding.release();
     run.wait().await.unwrap().exits(4);
     let back = world.api.get(&maps, Some(world.place), "manual").await.unwrap().unwrap();
     assert_eq!(back["data"]["content"], "newer");
@@ -240,7 +245,7 @@ async fn an_object_that_is_excluded_half_way_through_its_recreation_is_not_lost(
 async fn an_undo_of_one_chain_that_dies_is_finished_before_anything_else() {
     let world = World::mesh(never_ready("logistics")).await;
     world.applications(&["commerce", "logistics"]).await;
-    let step = world.sources(&["--on-failure", "chain", "--ready-within", "3"]);
+    let step = world.sources(&["--on-failure", "chain", "--ready-within", "12"]);
     let takes_back = |call: &Call| is_move(call) && call.verb == harness::Verb::Delete;
     let killed = world.run_with(&step, vec![Fault::KillBefore(At::first(takes_back))]).await;
     assert_eq!(killed.exit, Exit::Signal(9));
@@ -263,16 +268,16 @@ async fn an_undo_of_one_chain_that_dies_past_the_deadline_does_not_take_the_othe
     world.applications(&["commerce", "logistics"]).await;
     crate::time::job(&world, Duration::ZERO).await;
     let in_job = |flags: &[&str]| world.sources(flags).env("BELAY_JOB_NAME", "step");
-    let step = in_job(&["--on-failure", "chain", "--ready-within", "3"]);
+    let step = in_job(&["--on-failure", "chain", "--ready-within", "12"]);
     let takes_back = |call: &Call| is_move(call) && call.verb == harness::Verb::Delete;
     let killed = world.run_with(&step, vec![Fault::KillBefore(At::first(takes_back))]).await;
     assert_eq!(killed.exit, Exit::Signal(9));
     let run = world.run(&in_job(&["--on-failure", "chain", "--deadline", "2"])).await;
     run.exits(4).says("failed for 1 of 2 objects, which are as they were before; the others are done");
-    assert_eq!(world.names(&HTTP_SOURCE).await, ["commerce"]);
+    world.until_names(&HTTP_SOURCE, &["commerce"]).await;
     assert_eq!(world.journal_status(STEP).await, "done");
     world.run(&world.operate("restore", &["--step", STEP])).await.exits(0).says("1 change was taken back");
-    assert!(world.names(&HTTP_SOURCE).await.is_empty());
+    world.until_names(&HTTP_SOURCE, &[]).await;
 }
 
 /// A pod dies with a call in flight. It lands when the undo has looked at its object, and is still busy with another.
@@ -284,7 +289,6 @@ async fn a_call_that_lands_while_undo_is_busy_with_another_object_is_taken_back_
         .run_with(&world.step(&[]), vec![Fault::KillAndLandLate(At::first(crate::creates("anvil")))])
         .await;
     assert_eq!(killed.exit, Exit::Signal(9));
-    // Longer than a call may be on its way.
     let looks_at = |plural: &'static str, name: &'static str| {
         move |call: &Call| {
             call.verb == harness::Verb::Get
@@ -292,12 +296,16 @@ async fn a_call_that_lands_while_undo_is_busy_with_another_object_is_taken_back_
                 && call.name.as_deref() == Some(name)
         }
     };
-    let busy = At::first(looks_at("deployments", "engine"));
-    let busy = Fault::Delay { at: Some(busy), by: Duration::from_secs(12) };
+    let (busy, holding) = Fault::hold(At::first(looks_at("deployments", "engine")));
     let restore = world.start(&world.operate("restore", &["--step", "fixture"]), vec![busy]).await;
+    restore.until_it_sends(looks_at("deployments", "engine")).await;
+    let busy_since = Instant::now();
     restore.proxy.when(looks_at("gadgets", "anvil"), SOON).await.unwrap();
     let landed = killed.held.unwrap().land().await;
     assert_eq!(landed.answer, Ok(201));
+    // Longer than a call may be on its way.
+    tokio::time::sleep(Duration::from_secs(12).saturating_sub(busy_since.elapsed())).await;
+    holding.release();
     restore.wait().await.unwrap().exits(0).says("looking once more");
     let after = world.state().await;
     assert!(before.diff(&after).is_empty(), "{}", before.diff(&after));
@@ -322,14 +330,11 @@ async fn a_restore_passes_by_the_chains_that_were_taken_back_at_once() {
 #[tokio::test]
 async fn with_something_in_the_way_the_point_of_no_return_is_not_passed() {
     let world = World::fixture(prompt()).await;
-    let later = Fault::Delay { at: Some(At::first(crate::creates("anvil"))), by: Duration::from_secs(3) };
-    let run = world.start(&world.step(&[]), vec![later]).await;
-    cluster::wait_until("the call is under way", SOON, async || {
-        Ok(run.proxy.calls().iter().any(crate::creates("anvil")))
-    })
-    .await
-    .unwrap();
+    let (hold, holding) = Fault::hold(At::first(crate::creates("anvil")));
+    let run = world.start(&world.step(&[]), vec![hold]).await;
+    run.until_it_sends(crate::creates("anvil")).await;
     world.create(&standins::fixtures::gadget("anvil", world.place, "somebody")).await;
+    holding.release();
     let run = run.wait().await.unwrap();
     run.exits(0)
         .says("what cannot be taken back was not done, since Widget/e2e-workshop/anvil was left alone");
@@ -340,27 +345,23 @@ async fn with_something_in_the_way_the_point_of_no_return_is_not_passed() {
     assert_eq!(world.get(&WIDGET, "bench").await.unwrap()["spec"]["phase"], "Active");
 }
 
-/// Waits until a call is sent that the proxy holds back.
-async fn until_under_way(run: &Running, is_it: fn(&Call) -> bool) {
-    cluster::wait_until("the call is under way", SOON, async || Ok(run.proxy.calls().iter().any(is_it)))
-        .await
-        .unwrap();
-}
-
-/// Delays a call, so that there is time to do something before it lands, and lets it fail.
-fn fails_after_a_while(is_it: fn(&Call) -> bool) -> Vec<Fault> {
+/// Holds a call back, so that there is time to do something before, and lets it fail when it is released.
+fn fails_when_released(is_it: fn(&Call) -> bool) -> (Vec<Fault>, Holding) {
     let fails = Fault::FailForGood { at: At::first(is_it), status: 422, scope: Scope::Target, until: None };
-    vec![Fault::Delay { at: Some(At::first(is_it)), by: Duration::from_secs(5) }, fails]
+    let (hold, holding) = Fault::hold(At::first(is_it));
+    (vec![hold, fails], holding)
 }
 
 #[tokio::test]
 async fn what_was_never_begun_is_not_taken_back_whatever_somebody_makes_of_it() {
     let world = World::fixture(prompt()).await;
-    let run = world.start(&world.step(&[]), fails_after_a_while(scales)).await;
-    until_under_way(&run, scales).await;
+    let (faults, holding) = fails_when_released(scales);
+    let run = world.start(&world.step(&[]), faults).await;
+    run.until_it_sends(scales).await;
     // The station's own move would come in the next phase.
     let opening = json!({"spec": {"state": "Opening"}});
     world.api.merge(&resource(&STATION), None, STATION_NAME, None, &opening).await.unwrap();
+    holding.release();
     run.wait().await.unwrap().exits(4).says("Everything is as it was before");
     let station = world.api.get(&resource(&STATION), None, STATION_NAME).await.unwrap().unwrap();
     assert_eq!(station["spec"]["state"], "Opening");
@@ -369,10 +370,11 @@ async fn what_was_never_begun_is_not_taken_back_whatever_somebody_makes_of_it() 
 #[tokio::test]
 async fn an_object_that_is_gone_when_it_would_be_changed_is_left_out_and_the_rest_is_done() {
     let world = World::fixture(prompt()).await;
-    let later = Fault::Delay { at: Some(At::first(scales)), by: Duration::from_secs(5) };
-    let run = world.start(&world.step(&[]), vec![later]).await;
-    until_under_way(&run, scales).await;
+    let (hold, holding) = Fault::hold(At::first(scales));
+    let run = world.start(&world.step(&[]), vec![hold]).await;
+    run.until_it_sends(scales).await;
     world.api.delete(&resource(&DEPLOYMENT), Some(world.place), "engine").await.unwrap();
+    holding.release();
     let run = run.wait().await.unwrap();
     run.exits(0).says("Deployment/e2e-workshop/engine: was deleted by somebody else in the meantime");
     assert_eq!(world.get(&WIDGET, "anvil").await.unwrap()["spec"]["phase"], "Active");
@@ -382,14 +384,16 @@ async fn an_object_that_is_gone_when_it_would_be_changed_is_left_out_and_the_res
 #[tokio::test]
 async fn a_run_whose_journal_another_one_has_written_undoes_nothing() {
     let world = World::fixture(prompt()).await;
-    let run = world.start(&world.step(&[]), fails_after_a_while(on_the_station)).await;
-    until_under_way(&run, on_the_station).await;
+    let (faults, holding) = fails_when_released(on_the_station);
+    let run = world.start(&world.step(&[]), faults).await;
+    run.until_it_sends(on_the_station).await;
     let mut journals = world.journals("fixture").await;
     journals[0]["deaths"] = 1.into();
     let head = json!({"format": 1, "journals": journals}).to_string();
     let taken_up = json!({"data": {"head": k8s_openapi::ByteString(head.into_bytes())}});
     let secrets = Resource::core("secrets");
     world.api.merge(&secrets, Some(world.home), "belay-fixture", None, &taken_up).await.unwrap();
+    holding.release();
     let run = run.wait().await.unwrap();
     run.exits(1).says("the journal was written by another run");
     assert_eq!(world.get(&WIDGET, "anvil").await.unwrap()["spec"]["phase"], "Active");
@@ -400,11 +404,12 @@ async fn a_run_whose_journal_another_one_has_written_undoes_nothing() {
 #[tokio::test]
 async fn what_somebody_changes_back_while_the_step_runs_is_left_alone_and_named() {
     let world = World::fixture(prompt()).await;
-    let later = Fault::Delay { at: Some(At::first(on_the_station)), by: Duration::from_secs(6) };
-    let run = world.start(&world.step(&[]), vec![later]).await;
+    let (hold, holding) = Fault::hold(At::first(on_the_station));
+    let run = world.start(&world.step(&[]), vec![hold]).await;
     // The station comes when all before it is done: the step has seen the engine at rest.
-    until_under_way(&run, on_the_station).await;
+    run.until_it_sends(on_the_station).await;
     world.patch(&DEPLOYMENT, "engine", &json!({"spec": {"replicas": 5}})).await;
+    holding.release();
     let run = run.wait().await.unwrap();
     run.exits(0).says("Deployment/e2e-workshop/engine: was changed back by somebody while the step ran");
     assert_eq!(run.calls.iter().filter(|call| scales(call)).count(), 1);

@@ -4,7 +4,7 @@ use helm_tests::{
     ground::{RELEASE, SCALE_DOWN, SOON, SYSTEM, on_an_old_cluster},
     programs::kubectl,
 };
-use standins::{cluster::wait_until, seed::EVENT_BUS};
+use standins::{cluster::wait_until_told, seed::EVENT_BUS};
 
 /// Once is enough: no Helm has a part in it, and the autoscaler looks only every 15 s.
 #[test]
@@ -24,7 +24,7 @@ fn an_autoscaler_pauses_at_zero_and_resumes_after_restore() {
             said.or_panic().stdout
         };
         ground.event_mesh("install", &[]).or_panic();
-        wait_until("the autoscaler pauses", SOON, async || Ok(why().await == "ScalingDisabled"))
+        wait_until_told("the autoscaler pauses", SOON, async || Ok(why().await == "ScalingDisabled"))
             .await
             .unwrap();
         ground.event_bus_must_have([0, 0]).await;
@@ -33,7 +33,7 @@ fn an_autoscaler_pauses_at_zero_and_resumes_after_restore() {
         assert!(log.contains("2 changes were taken back"), "{log}");
         ground.event_bus_must_have([2, 1]).await;
         // Without metrics it cannot scale, but it tries again.
-        wait_until("the autoscaler resumes", SOON, async || Ok(why().await != "ScalingDisabled"))
+        wait_until_told("the autoscaler resumes", SOON, async || Ok(why().await != "ScalingDisabled"))
             .await
             .unwrap();
     });

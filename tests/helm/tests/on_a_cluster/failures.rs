@@ -122,7 +122,7 @@ fn a_pod_that_does_not_end_fails_the_second_step_and_the_workloads_come_back(hel
         ];
         kubectl(&run).or_panic();
         let before = state(&ground.client).await;
-        let short = "steps.scale-down-legacy.deadline=20,steps.scale-down-legacy.undoReserve=60";
+        let short = "steps.scale-down-legacy.deadline=45,steps.scale-down-legacy.undoReserve=60";
         let said = ground.event_mesh("install", &["--set", short]).failed();
         said.must_say("scale-down-legacy: failed: ");
         said.must_say("Pod/kyma-system/stuck still exist");

@@ -9,7 +9,7 @@ use helm_tests::{
     state::{must_be_same, state},
 };
 use k8s_openapi::api::core::v1::Pod;
-use standins::cluster::wait_until;
+use standins::cluster::wait_until_told;
 
 under_both_helms!(
     an_old_cluster_is_migrated_once_and_upgrade_rollback_and_uninstall_change_nothing_more,
@@ -78,10 +78,14 @@ fn a_fresh_cluster_has_nothing_to_migrate_and_installs_without_failing(helm: u8)
 const CLEANUP: [&str; 9] =
     ["cleanup", "--namespace", SYSTEM, "--release", RELEASE, "--family", "event-mesh", "--home", SYSTEM];
 
+/// Time for the step to be at work still when all that Helm does meanwhile has been done, on a slow machine.
+const MUCH_TIME: &str = "steps.create-missing-sources.readyWithin=600,steps.create-missing-sources.deadline=600,\
+                         steps.create-missing-sources.backstop=700";
+
 /// Helm gives up while the step still waits for a source.
 async fn left_at_work(ground: &Ground) -> Pod {
     ground.add_broken_application("slow").await;
-    let said = ground.event_mesh("install", &["--timeout", "4s"]).failed();
+    let said = ground.event_mesh("install", &["--timeout", "4s", "--set", MUCH_TIME]).failed();
     assert!(!said.all.contains("create-missing-sources: failed"), "{}", said.all);
     ground.half_way("slow").await
 }
@@ -89,20 +93,22 @@ async fn left_at_work(ground: &Ground) -> Pod {
 fn uninstall_beside_a_live_run_removes_nothing_and_the_run_goes_on(helm: u8) {
     on_an_old_cluster(helm, async |ground| {
         let pod = left_at_work(&ground).await;
-        let uninstall = ["uninstall", RELEASE, "--namespace", SYSTEM, "--timeout", "20s"];
+        let uninstall = ["uninstall", RELEASE, "--namespace", SYSTEM, "--timeout", "45s"];
         ground.helm.run(&uninstall).failed().must_say("not now, nothing was removed");
         let still = ground.half_way("slow").await;
         assert_eq!(still.metadata.uid, pod.metadata.uid, "the run that was alive");
         assert_eq!(ground.status(SOURCES)["state"], "running");
 
         ground.heal();
-        wait_until("the run has ended well", SOON, async || Ok(ground.status(SOURCES)["state"] == "done"))
-            .await
-            .unwrap();
+        wait_until_told("the run has ended well", SOON, async || {
+            Ok(ground.status(SOURCES)["state"] == "done")
+        })
+        .await
+        .unwrap();
         ground.sources_must_be(&[&APPLICATIONS[..], &["slow"]].concat()).await;
         // Helm has forgotten the release, and the cleanup that failed with it: a person removes both. Until then the
         // cleanup's own Job may be trying again, and hold the lock.
-        wait_until("nothing is left", SOON, async || {
+        wait_until_told("nothing is left", SOON, async || {
             Ok(belay(&CLEANUP).succeeded && ground.remains().is_empty())
         })
         .await
@@ -127,8 +133,10 @@ fn uninstall_keeps_an_open_journal_with_what_it_needs(helm: u8) {
         ground.sources_must_be(&[&APPLICATIONS[..], &["slow"]].concat()).await;
         assert_eq!(ground.status(SOURCES)["journals"][0]["status"], "done");
         belay(&CLEANUP).or_panic();
-        wait_until("all objects of the release are gone", SOON, async || Ok(ground.remains().is_empty()))
-            .await
-            .unwrap();
+        wait_until_told("all objects of the release are gone", SOON, async || {
+            Ok(ground.remains().is_empty())
+        })
+        .await
+        .unwrap();
     });
 }

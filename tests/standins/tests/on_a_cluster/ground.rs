@@ -13,8 +13,8 @@ use standins::landscape::Scene;
 use standins::{Behaviour, Family, Standins, cluster, crds, install_crds, policies};
 use tokio::sync::OnceCell;
 
-/// Ample for anything that happens at once.
-pub const SOON: Duration = Duration::from_secs(20);
+/// Ample for anything that happens at once; also for the garbage collector, which hears of a new CRD only every 30 s.
+pub const SOON: Duration = Duration::from_secs(90);
 /// For what an earlier try has left.
 const SWEPT: Duration = Duration::from_secs(120);
 /// Long enough that what has not happened by then is not going to.

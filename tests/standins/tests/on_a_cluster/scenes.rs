@@ -48,7 +48,7 @@ async fn the_small_scene_is_before_the_mesh_but_for_one_subscription() {
 }
 
 #[tokio::test]
-async fn a_scene_of_many_objects_fills_quickly() {
+async fn a_scene_of_many_objects_fills_within_its_time() {
     let ground = Ground::with_integration("many", Behaviour { instant: true, ..quick() }, &[]).await;
     let size = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let mut scene = ground.scene(Scene::many(Size {
