@@ -239,7 +239,7 @@ async fn verdict_and_status_end_with_the_command_that_runs_the_step_again() {
     assert!(rerun.starts_with(command), "{rerun}");
     // Who dies says nothing: the Job of the last command may be the one that died.
     // Times are written to the second, and this must be a later one.
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     world.standins.change(|behaviour| behaviour.never_ready.clear());
     world.run_with(&sources, vec![Fault::KillAfter(At::first(is_move))]).await;
     let row = world.run(&status.clone().args(["-o", "json"])).await.exits(0).json()[0].clone();
