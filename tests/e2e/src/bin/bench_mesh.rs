@@ -41,8 +41,19 @@ async fn main() {
     let world = World::scene(&scene, Behaviour { instant: true, ..Behaviour::default() }).await;
     println!("the scene is set");
     let long = ["--deadline", "3000", "--undo-reserve", "60"];
+    // Waits as long as a slow machine needs: nothing here is judged by the clock.
+    let patient = [
+        "--recreate",
+        "all",
+        "--gone-within",
+        "1200",
+        "--provisioned-within",
+        "1200",
+        "--linked-within",
+        "1200",
+    ];
     let steps: [(&str, &[&str]); 3] = [
-        ("recreate-service-instances", &["--recreate", "all"]),
+        ("recreate-service-instances", &patient),
         ("recreate-triggers", &["--ready-within", "1200"]),
         ("retire-subscriptions", &["--accept-event-loss"]),
     ];
