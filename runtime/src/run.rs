@@ -17,7 +17,7 @@ use crate::{
     journal::{Entries, Entry, Journal, Ledger, Status, Trouble, head_name, now},
     lock::{self, Lock, NotLocked},
     logging::Meter,
-    object::{Body, Kind, ObjectRef, kinds, shown_time, text, uid},
+    object::{Kind, ObjectRef, kinds, shown_time, text, uid},
     plan::{Action, Chain, Closing, Field, Finding, Level, Move, Plan},
     preflight::{self, Preflight},
     report::{self, Report, Result as Ended},
@@ -1406,8 +1406,8 @@ fn drop_overtaken(plan: &mut Plan, entries: &Entries) {
     for phase in phases.rev().filter(|_| !entries.all().is_empty()) {
         for chain in phase.iter_mut().filter(|_| !later.is_empty()) {
             chain.moves.retain(|step| {
-                let (fields, live) = (step.action.fields(), step.live.as_ref().map(Body::value));
-                let (Some(live), Some(later)) = (live, later.get(&step.object)) else { return true };
+                let (Some(later), Some(live)) = (later.get(&step.object), &step.live) else { return true };
+                let (fields, live) = (step.action.fields(), live.value());
                 let is_set = |field: &Field| later.iter().any(|l| l.path == field.path && l.is_in(&live));
                 fields.is_empty() || !fields.iter().all(is_set) || entries.find(step).is_none()
             });

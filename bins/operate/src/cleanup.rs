@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    PATIENCE, Shared, WATCHED, counted, ending, family_named,
+    PATIENCE, Shared, WATCHED, ending, family_named, number_of,
     restore::{refuse_second_home, release},
 };
 
@@ -90,7 +90,7 @@ pub(crate) async fn cleanup(args: &CleanupArgs, metas: &[Meta]) -> anyhow::Resul
     };
     Ok(ending(
         Ended::Done,
-        format!("{} of release {} removed{kept}", counted(removed, "object"), args.release),
+        format!("{} of release {} removed{kept}", number_of(removed, "object"), args.release),
     ))
 }
 

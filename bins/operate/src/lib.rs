@@ -268,7 +268,7 @@ fn ending(result: Ended, verdict: impl Into<String>) -> Ending {
 }
 
 /// So many of something that takes an s when it is not one.
-fn counted(count: usize, what: &str) -> String {
+fn number_of(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn one_is_not_many() {
-        assert_eq!([0, 1, 2].map(|count| counted(count, "move")), ["0 moves", "1 move", "2 moves"]);
+        assert_eq!([0, 1, 2].map(|count| number_of(count, "move")), ["0 moves", "1 move", "2 moves"]);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 use tokio::{sync::Mutex, time::Instant};
 
-use crate::{PATIENCE, Shared, WATCHED, counted, ending, family_named, print, step_named};
+use crate::{PATIENCE, Shared, WATCHED, ending, family_named, number_of, print, step_named};
 
 /// What a journal remarks that a person took back: said again, that is done already, and not the run before it.
 pub(crate) const BY_HAND: &str = "restored by hand";
@@ -233,7 +233,7 @@ async fn show(
         1 => ", 1 would stay as it is".to_owned(),
         rest => format!(", {rest} would stay as they are"),
     };
-    let undone = counted(undone, "move");
+    let undone = number_of(undone, "move");
     Ok(ending(Ended::Done, format!("dry run, nothing was written: {undone} would be undone{rest}")))
 }
 

@@ -14,7 +14,7 @@ use belay_runtime::{
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use crate::{Shared, counted, ending, family_named, print, restore::BY_HAND, step_named};
+use crate::{Shared, ending, family_named, number_of, print, restore::BY_HAND, step_named};
 
 /// A holder that said so within this time is taken to be at work, where nothing else is known of it.
 const SAID_SO_LATELY: i64 = 20;
@@ -532,11 +532,11 @@ fn sentence(rows: &[Row], release: Option<&str>) -> Ending {
         }),
         (_, 0) => parts.push("no open journals".to_owned()),
         (_, open) => {
-            parts.push(format!("{}: the last column says what to do", counted(open, "open journal")));
+            parts.push(format!("{}: the last column says what to do", number_of(open, "open journal")));
         }
     }
     if unread > 0 {
-        parts.push(format!("{} could not be read whole", counted(unread, "step")));
+        parts.push(format!("{} could not be read whole", number_of(unread, "step")));
     }
     ending(if unread > 0 { Ended::Refused } else { Ended::Done }, parts.join("; "))
 }
@@ -608,7 +608,7 @@ pub(crate) async fn report(args: &ReportArgs, metas: &[Meta]) -> anyhow::Result<
         lines.extend(stored.history.iter().skip(1).cloned());
     }
     print(&(lines.join("\n") + "\n"));
-    Ok(ending(Ended::Done, counted(outcomes.len(), "object")))
+    Ok(ending(Ended::Done, number_of(outcomes.len(), "object")))
 }
 
 #[cfg(test)]

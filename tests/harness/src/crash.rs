@@ -45,8 +45,9 @@ const TRIES: usize = 2;
 const UNMADE: usize = 5;
 /// Per cent of the points that may hold only at the second try.
 const HELD_LATER: usize = 2;
-/// So many may, however few were tried: a machine that stands still for a moment hits all workers at once.
-const HELD_LATER_AT_LEAST: usize = 3;
+/// So many of either may, however few were tried: of a small sample a share says little, and a machine that stands still
+/// for a moment hits all workers at once.
+const AT_LEAST: usize = 3;
 /// How many runs it may take to put things right: an undo is finished, then the step is done.
 const RERUNS: usize = 3;
 /// Runs that die before a journal is undone: the first and two resumes.
@@ -344,19 +345,30 @@ impl Tally {
     /// Whether every point held, and nearly all of them were tried, at the first try.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        self.holds() && too_often_later([self]).is_none()
+        self.wrong().is_empty() && too_often_later([self]).is_none()
     }
 
-    /// The same, whatever held only at the second try.
-    fn holds(&self) -> bool {
-        let (held, all) = self.total();
-        held == all && self.failures.is_empty() && self.left_out == 0 && self.doubt().is_none()
+    /// What did not hold, a sentence each, whatever held only at the second try.
+    fn wrong(&self) -> Vec<String> {
+        let mut wrong: Vec<String> = self
+            .failures
+            .iter()
+            .map(|failure| format!("{}: {}: {}", self.name, failure.point, first_line(&failure.why)))
+            .collect();
+        if self.left_out > 0 {
+            wrong.push(format!(
+                "{}: {} points were not tried after so many failures",
+                self.name, self.left_out
+            ));
+        }
+        wrong.extend(self.doubt().map(|doubt| format!("{}: {doubt}", self.name)));
+        wrong
     }
 
     /// Why points that held prove less than they should.
     fn doubt(&self) -> Option<String> {
         let (unmade, calls) = self.unmade_calls;
-        (unmade > share(calls, UNMADE).max(1)).then(|| {
+        (unmade > share(calls, UNMADE).max(AT_LEAST)).then(|| {
             format!(
                 "{unmade} of {calls} counted calls were not made again: more than {UNMADE} %, so call k is not the same call in every run"
             )
@@ -370,7 +382,7 @@ fn too_often_later<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> Option<S
     let (later, all) = tallies
         .into_iter()
         .fold((0, 0), |(later, all), tally| (later + tally.held_later.len(), all + tally.total().1));
-    (later > share(all, HELD_LATER).max(HELD_LATER_AT_LEAST)).then(|| {
+    (later > share(all, HELD_LATER).max(AT_LEAST)).then(|| {
         format!(
             "{later} of {all} points held only at the second try: more than {HELD_LATER} % is not the machine's doing"
         )
@@ -1169,29 +1181,34 @@ impl Suite {
             every: arguments.every,
             show: arguments.show,
         };
-        let mut good = true;
         let mut tallies = Vec::new();
+        let mut wrong = Vec::new();
         for (name, driver) in self.scenarios.iter().filter(|(name, _)| wanted(name)) {
             let started = Instant::now();
             match driver(servers.clone(), choice.clone()).await {
                 Ok(tally) => {
                     print!("{tally}");
-                    good &= tally.holds();
+                    wrong.extend(tally.wrong());
                     tallies.push(tally);
                 }
                 Err(error) => {
                     println!("{name}: {error:#}");
-                    good = false;
+                    wrong.push(format!("{name}: {}", first_line(&format!("{error:#}"))));
                 }
             }
             println!("{name}: {:.0} s on {} API servers", started.elapsed().as_secs_f64(), servers.len());
         }
-        if let Some(doubt) = too_often_later(&tallies) {
-            println!("FAILED: {doubt}");
-            good = false;
+        wrong.extend(too_often_later(&tallies));
+        // Once more at the end: what a scenario said stands far above by now.
+        for sentence in &wrong {
+            println!("FAILED: {sentence}");
         }
-        Ok(good)
+        Ok(wrong.is_empty())
     }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -1220,6 +1237,7 @@ mod tests {
         };
         assert!(tally(100, 5, 3).is_good());
         assert!(!tally(100, 6, 3).is_good() && !tally(100, 5, 4).is_good());
+        assert!(tally(20, 3, 3).is_good() && !tally(20, 4, 0).is_good());
         assert!(tally(500, 0, 10).is_good() && !tally(500, 0, 11).is_good());
         // Over a run: what one scenario has too many of is little among all.
         assert!(too_often_later([&tally(100, 0, 6), &tally(300, 0, 2)]).is_none());
