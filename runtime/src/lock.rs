@@ -47,20 +47,62 @@ pub enum Holder {
         name: String,
         /// Its uid: names come back, uids do not.
         uid: String,
+        /// Which process in it: whoever is let in by `kubectl exec` is another one. Older versions did not write it.
+        process: Option<Box<Process>>,
     },
     /// A process outside the cluster.
     Process {
         /// On which host; only for people, since two machines may bear one name.
         host: String,
-        /// Its process id.
-        pid: u32,
-        /// When it started, in the kernel's ticks: process ids come back.
-        started: String,
-        /// Where its process id means something. Older versions did not write it.
-        place: Option<Place>,
+        /// Which one there.
+        process: Process,
     },
     /// Something that another version wrote.
     Unknown(String),
+}
+
+/// A process, as far as others can tell it from the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its process id.
+    pub pid: u32,
+    /// When it started, in the kernel's ticks: process ids come back.
+    pub started: String,
+    /// Where its process id means something. Older versions did not write it.
+    pub place: Option<Place>,
+}
+
+impl Process {
+    fn me() -> Self {
+        let pid = std::process::id();
+        Self { pid, started: started(pid).unwrap_or_default(), place: Place::here() }
+    }
+
+    fn parse(parts: &[&str]) -> Option<Self> {
+        let (pid, started, place) = match *parts {
+            [pid, started] => (pid, started, None),
+            [pid, started, boot, pids] => {
+                (pid, started, Some(Place { boot: boot.into(), pids: pids.into() }))
+            }
+            _ => return None,
+        };
+        Some(Self { pid: pid.parse().ok()?, started: started.into(), place })
+    }
+
+    /// Only from where its id means something can be seen whether it runs.
+    fn life(&self) -> Life {
+        if self.place.is_none() || self.place != Place::here() {
+            return Life::Unknown;
+        }
+        if started(self.pid).as_ref() == Some(&self.started) { Life::Alive } else { Life::Dead }
+    }
+}
+
+impl std::fmt::Display for Process {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}/{}", self.pid, self.started)?;
+        self.place.as_ref().map_or(Ok(()), |place| write!(out, "/{}/{}", place.boot, place.pids))
+    }
 }
 
 /// Where a process id means something: one boot of one machine, and one pid namespace in it. Host names do not tell: two
@@ -89,47 +131,56 @@ impl Holder {
     #[must_use]
     pub fn me() -> Self {
         let env = |key| std::env::var(key).ok().filter(|value: &String| !value.is_empty());
-        if let (Some(namespace), Some(name), Some(uid)) =
-            (env("BELAY_POD_NAMESPACE"), env("BELAY_POD_NAME"), env("BELAY_POD_UID"))
-        {
-            return Self::Pod { namespace, name, uid };
+        let process = Process::me();
+        match (env("BELAY_POD_NAMESPACE"), env("BELAY_POD_NAME"), env("BELAY_POD_UID")) {
+            (Some(namespace), Some(name), Some(uid)) => {
+                Self::Pod { namespace, name, uid, process: Some(Box::new(process)) }
+            }
+            _ => Self::Process { host: host(), process },
         }
-        let pid = std::process::id();
-        Self::Process { host: host(), pid, started: started(pid).unwrap_or_default(), place: Place::here() }
     }
 
     fn parse(written: &str) -> Self {
+        let unknown = || Self::Unknown(written.to_owned());
         match written.split('/').collect::<Vec<_>>()[..] {
-            ["pod", namespace, name, uid] => {
-                Self::Pod { namespace: namespace.into(), name: name.into(), uid: uid.into() }
-            }
-            ["process", host, pid, started, ref place @ ..] => match (pid.parse(), place) {
-                (Ok(pid), []) => {
-                    Self::Process { host: host.into(), pid, started: started.into(), place: None }
+            ["pod", namespace, name, uid, ref process @ ..] => {
+                let of = |process| Self::Pod {
+                    namespace: namespace.into(),
+                    name: name.into(),
+                    uid: uid.into(),
+                    process,
+                };
+                if process.is_empty() {
+                    return of(None);
                 }
-                (Ok(pid), [boot, pids]) => Self::Process {
-                    host: host.into(),
-                    pid,
-                    started: started.into(),
-                    place: Some(Place { boot: (*boot).to_owned(), pids: (*pids).to_owned() }),
-                },
-                _ => Self::Unknown(written.to_owned()),
-            },
-            _ => Self::Unknown(written.to_owned()),
+                Process::parse(process).map_or_else(unknown, |process| of(Some(Box::new(process))))
+            }
+            ["process", host, ref process @ ..] => Process::parse(process)
+                .map_or_else(unknown, |process| Self::Process { host: host.into(), process }),
+            _ => unknown(),
         }
+    }
+
+    /// As it is written into the Lease: the same for no other process.
+    fn written(&self) -> String {
+        match self {
+            Self::Pod { process: Some(process), .. } => format!("{self}/{process}"),
+            _ => self.to_string(),
+        }
+    }
+
+    /// Whether it is in the pod of this process, which then cannot tell by the pod whether it runs.
+    fn is_in(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Pod { uid, .. }, Self::Pod { uid: other, .. }) if uid == other)
     }
 }
 
+/// For people: of a pod, its process says nothing to them.
 impl std::fmt::Display for Holder {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Pod { namespace, name, uid } => write!(out, "pod/{namespace}/{name}/{uid}"),
-            Self::Process { host, pid, started, place: None } => {
-                write!(out, "process/{host}/{pid}/{started}")
-            }
-            Self::Process { host, pid, started, place: Some(Place { boot, pids }) } => {
-                write!(out, "process/{host}/{pid}/{started}/{boot}/{pids}")
-            }
+            Self::Pod { namespace, name, uid, .. } => write!(out, "pod/{namespace}/{name}/{uid}"),
+            Self::Process { host, process } => write!(out, "process/{host}/{process}"),
             Self::Unknown(written) => out.write_str(written),
         }
     }
@@ -164,7 +215,9 @@ pub enum Life {
 /// Looks whether a holder still runs.
 pub async fn life(cluster: &Cluster, holder: &Holder) -> Result<Life, Failure> {
     match holder {
-        Holder::Pod { namespace, name, uid: wanted } => {
+        // A second process in our own pod, or an earlier container of it.
+        Holder::Pod { process: Some(process), .. } if holder.is_in(&Holder::me()) => Ok(process.life()),
+        Holder::Pod { namespace, name, uid: wanted, .. } => {
             match cluster.get(&kinds::POD.object(namespace, name)).await {
                 Ok(None) => Ok(Life::Dead),
                 Ok(Some(pod)) if uid(&pod) != wanted => Ok(Life::Dead),
@@ -176,12 +229,8 @@ pub async fn life(cluster: &Cluster, holder: &Holder) -> Result<Life, Failure> {
                 Err(failure) => Err(failure),
             }
         }
-        Holder::Process { pid, started: when, place: Some(place), .. }
-            if Place::here().as_ref() == Some(place) =>
-        {
-            Ok(if started(*pid).as_deref() == Some(when) { Life::Alive } else { Life::Dead })
-        }
-        Holder::Process { .. } | Holder::Unknown(_) => Ok(Life::Unknown),
+        Holder::Process { process, .. } => Ok(process.life()),
+        Holder::Unknown(_) => Ok(Life::Unknown),
     }
 }
 
@@ -330,7 +379,7 @@ impl Lock {
     ) -> Result<Self, NotLocked> {
         let object = lease(meta.family, home);
         let me = Holder::me();
-        let mine = Claim { family: meta.family, holder: me.to_string(), doing: errand.doing };
+        let mine = Claim { family: meta.family, holder: me.written(), doing: errand.doing };
         let mut unchanged: Option<(String, Instant)> = None;
         let mut said = false;
         loop {
@@ -613,24 +662,38 @@ mod tests {
     #[test]
     fn a_holder_reads_back_as_it_was_written() {
         for holder in [
-            Holder::Pod { namespace: "ns".into(), name: "p-1".into(), uid: "u".into() },
-            Holder::Process { host: "h".into(), pid: 7, started: "99".into(), place: None },
+            pod("u", None),
+            pod("u", Some(Process::me())),
+            Holder::Process {
+                host: "h".into(),
+                process: Process { pid: 7, started: "99".into(), place: None },
+            },
             Holder::me(),
             Holder::Unknown("somebody".into()),
             Holder::Unknown("process/h/7/99/boot".into()),
+            Holder::Unknown("pod/ns/p-1/u/7".into()),
         ] {
-            assert_eq!(Holder::parse(&holder.to_string()), holder);
+            assert_eq!(Holder::parse(&holder.written()), holder);
         }
+        assert_eq!(pod("u", Some(Process::me())).to_string(), "pod/ns/p-1/u", "people are told the pod");
+    }
+
+    fn pod(uid: &str, process: Option<Process>) -> Holder {
+        let process = process.map(Box::new);
+        Holder::Pod { namespace: "ns".into(), name: "p-1".into(), uid: uid.into(), process }
     }
 
     #[tokio::test]
     async fn a_process_is_judged_only_from_where_its_id_means_something() {
         let fake = crate::fake::Fake::new(|_, _| (500, Value::Null));
         let cluster = fake.cluster(1);
-        let Holder::Process { host, pid, started, place: Some(here) } = Holder::me() else {
-            panic!("this is a process, and it knows where it runs");
+        let Process { pid, started, place: Some(here) } = Process::me() else {
+            panic!("this process knows where it runs");
         };
-        let of = |pid, place| Holder::Process { host: host.clone(), pid, started: started.clone(), place };
+        let of = |pid, place| Holder::Process {
+            host: host(),
+            process: Process { pid, started: started.clone(), place },
+        };
         let other_boot = Place { boot: "another".into(), ..here.clone() };
         let other_pids = Place { pids: "1".into(), ..here.clone() };
         for (holder, is) in [
@@ -687,7 +750,7 @@ mod tests {
             let there = std::mem::replace(&mut *crate::cluster::lock(&made), true);
             let lease = json!({
                 "metadata": {"name": "belay-f", "namespace": "m", "uid": "u", "resourceVersion": "1"},
-                "spec": {"holderIdentity": Holder::me().to_string()},
+                "spec": {"holderIdentity": Holder::me().written()},
             });
             match method {
                 "GET" if !named => {

@@ -73,6 +73,12 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(if error.use_stderr() { Ended::Usage.exit_code() } else { 0 })
 }
 
+/// Leaves a verdict where the kubelet looks for it. The file is its own: where there is none, this is no pod.
+fn leave(verdict: &str) -> std::io::Result<()> {
+    let mut file = std::fs::OpenOptions::new().write(true).truncate(true).open(TERMINATION_LOG)?;
+    file.write_all(verdict.as_bytes())
+}
+
 /// Runs a story to its end and tells its verdict: the last log line is the termination message is the exit code.
 pub fn finish(name: &str, format: LogFormat, story: impl Future<Output = Ending>) -> ExitCode {
     logging::init(format);
@@ -87,7 +93,7 @@ pub fn finish(name: &str, format: LogFormat, story: impl Future<Output = Ending>
     let ending = runtime.block_on(story);
     let verdict = cut(&format!("{name}: {}", ending.verdict));
     if std::env::var_os("BELAY_POD_NAME").is_some()
-        && let Err(error) = std::fs::write(TERMINATION_LOG, &verdict)
+        && let Err(error) = leave(&verdict)
     {
         log::warn!("the termination message could not be written: {error}");
     }

@@ -68,9 +68,9 @@ async fn look(client: Client, seen: Arc<Mutex<Seen>>) {
     }
 }
 
-/// Whether the pod of a holder (`pod/NAMESPACE/NAME/UID`) still runs.
+/// Whether the pod of a holder (`pod/NAMESPACE/NAME/UID/...`) still runs.
 async fn is_alive(client: &Client, holder: &str) -> bool {
-    let ["pod", namespace, name, uid] = holder.split('/').collect::<Vec<_>>()[..] else {
+    let ["pod", namespace, name, uid, ..] = holder.split('/').collect::<Vec<_>>()[..] else {
         panic!("'{holder}' is not a pod");
     };
     let pod = Api::<Pod>::namespaced(client.clone(), namespace).get_opt(name).await.unwrap();

@@ -10,7 +10,7 @@ use e2e::{
 };
 use futures::future::join_all;
 use harness::{
-    At, Call, Class, Exit, Fault, LeaseUse, Outcome, Resource, Verb,
+    At, Call, Class, Exit, Fault, LeaseUse, Outcome, Resource, StepCommand, Verb,
     state::{Area, clear},
 };
 use serde_json::json;
@@ -107,6 +107,29 @@ async fn the_lock_of_a_pod_is_taken_over_when_the_pod_has_ended_and_not_before()
     }
 }
 
+/// As `kubectl exec` lets somebody into the pod of a run.
+#[tokio::test]
+async fn a_second_process_in_the_pod_of_a_run_is_not_that_run() {
+    let world = World::mesh(Behaviour { paused: true, ..Behaviour::default() }).await;
+    world.applications(&["commerce"]).await;
+    let in_pod = |command: StepCommand| {
+        command
+            .env("BELAY_POD_NAMESPACE", world.home)
+            .env("BELAY_POD_NAME", "step-x7k2p")
+            .env("BELAY_POD_UID", "5f0c")
+    };
+    let works = world.start(&in_pod(world.sources(&["--deadline", "100"])), vec![]).await;
+    works.proxy.when(is_move, SOON).await.unwrap();
+    let restore = in_pod(world.operate("restore", &["--step", "create-missing-sources"]));
+    world.run(&restore).await.exits(75).says("step-x7k2p/5f0c holds the lock").changes_nothing();
+    works.signal(rustix::process::Signal::KILL).unwrap();
+    works.wait().await.unwrap();
+    world.standins.change(|behaviour| behaviour.paused = false);
+    let next = world.run(&in_pod(world.sources(&[]))).await;
+    next.exits(0).says("took the lock over from pod/");
+    assert_eq!(taking(&next).1, 1, "it looked once and took it");
+}
+
 #[tokio::test]
 async fn a_lock_of_which_nothing_can_be_known_is_taken_only_after_it_stood_still() {
     let world = World::mesh(Behaviour::default()).await;
@@ -166,6 +189,8 @@ async fn a_second_home_for_one_family_is_refused() {
     let report = "belay-report-create-missing-sources";
     let left = world.api.get(&harness::Resource::core("configmaps"), Some(SYSTEM), report).await.unwrap();
     assert!(left.is_none(), "and no report: it would be taken for a home");
+    let tried = world.run(&world.sources(&["--home", SYSTEM, "--dry-run"])).await;
+    tried.exits(3).says("already has its home in namespace e2e-home").writes_nothing();
 }
 
 /// Both look for another home before either has made its own.
