@@ -436,6 +436,8 @@ impl Actor {
                     self.note(&chain.subject, "skipped", finding.to_string());
                     return ChainEnd::Skipped(finding);
                 }
+                // Fields of something else than what the chain is about were to be cleared: with that they are gone.
+                Err(Broken::Gone(_)) if step.object != chain.subject && step.only_clears() => {}
                 Err(Broken::Gone(finding)) if !wrote => {
                     self.note(&chain.subject, "skipped", finding.to_string());
                     return ChainEnd::Void(finding);
@@ -1300,7 +1302,7 @@ fn old_values(wanted: &[Field], known: &[Field], live: &Value) -> Vec<Field> {
 }
 
 /// A JSON patch that takes our entry out of managedFields, if there is one.
-fn disown_patch(live: &Value) -> Option<Value> {
+pub(crate) fn disown_patch(live: &Value) -> Option<Value> {
     let managers = live.pointer("/metadata/managedFields")?.as_array()?;
     // An object that we made ourselves is ours: only what others made must not be held.
     if made_by(live).is_some() {

@@ -151,7 +151,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(seconds))
 }
 
-fn is_namespace_name(text: &str) -> bool {
+pub(crate) fn is_namespace_name(text: &str) -> bool {
     let is_inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
     let ends_well = bytes.first().is_some_and(is_inner) && bytes.last().is_some_and(is_inner);

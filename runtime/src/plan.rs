@@ -607,6 +607,13 @@ impl Move {
         !matches!(self.action, Action::Wait(_))
     }
 
+    /// Whether it only takes fields away, so that nothing is left of it to make where the object is gone.
+    #[must_use]
+    pub fn only_clears(&self) -> bool {
+        let fields = self.action.fields();
+        !fields.is_empty() && fields.iter().all(|field| field.value.is_none())
+    }
+
     /// One word for the action, also what makes two moves on one object distinct.
     #[must_use]
     pub fn verb(&self) -> &'static str {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     act::Outcome,
-    args::Common,
+    args::{Common, is_namespace_name},
     cluster::{Cluster, Failure, lock},
     journal::Entries,
     object::{Kind, ObjectRef, kinds},
@@ -309,6 +309,29 @@ impl Reader {
         let before = self.entries.origin(&object, live);
         Item::new(object, live, before.as_ref())
     }
+}
+
+/// What the flags name and cannot be the name of anything, if there is something: the paths of calls are made from it.
+pub(crate) fn misnamed(rules: &[Rule]) -> Option<String> {
+    let is_word = |text: &str| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+        !text.is_empty() && text.bytes().all(fits) && !text.chars().all(|letter| letter == '.')
+    };
+    rules.iter().find_map(|rule| {
+        let namespace = rule.namespace.iter().filter(|name| !is_namespace_name(name));
+        let namespace = namespace.map(|name| {
+            format!("'{name}' is not the name of a namespace: write lower-case letters, digits and '-'")
+        });
+        let name = rule.names.iter().filter(|name| !is_word(name));
+        let name = name
+            .map(|name| format!("'{name}' is not the name of an object: it has letters that no name has"));
+        let resource =
+            rule.resource.split('/').chain((!rule.group.is_empty()).then_some(rule.group.as_str()));
+        let resource = resource.filter(|part| !is_word(part)).map(|_| {
+            format!("'{}.{}' does not name a resource: write RESOURCE.GROUP", rule.resource, rule.group)
+        });
+        namespace.chain(name).chain(resource).next()
+    })
 }
 
 /// The kinds that the rules let a step watch in all namespaces at once.

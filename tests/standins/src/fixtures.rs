@@ -47,7 +47,6 @@ pub fn application_with(name: &str, services: &[(&str, &[&str])]) -> Value {
     let spec = json!({
         "description": format!("Application {name}"),
         "accessLabel": name,
-        "skipInstallation": false,
         "labels": {},
         "services": services,
     });

@@ -58,7 +58,10 @@ impl Delivery {
             version: field("event_type_version", "has no event_type_version")?,
             address: canonical(&field("endpoint", "has no endpoint")?),
         };
-        if has_host(&delivery.address) { Ok(delivery) } else { Err("has an endpoint without a host") }
+        match flaw(&delivery.address) {
+            None => Ok(delivery),
+            Some(flaw) => Err(flaw),
+        }
     }
 
     /// What a Trigger delivers, if that is something a legacy Subscription can ask for: from the Broker `default`, chosen
@@ -93,13 +96,34 @@ fn canonical(address: &str) -> String {
     if host.contains(['/', '?', '#']) { address.to_owned() } else { format!("{address}/") }
 }
 
-/// Whether an address is one that Knative takes: with a scheme and a host. The Event Bus' own rule for endpoints asks for
-/// less.
-fn has_host(address: &str) -> bool {
-    let Some((scheme, rest)) = address.split_once("://") else { return false };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+/// Why an address is none that Knative takes, if so. The Event Bus' own rule for endpoints asks for less: anything behind
+/// `http://`. Knative's webhook reads it as Go does.
+fn flaw(address: &str) -> Option<&'static str> {
+    let without_host = Some("has an endpoint without a host");
+    let Some((scheme, rest)) = address.split_once("://") else { return without_host };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let host = authority.rsplit('@').next().unwrap_or_default();
-    !scheme.is_empty() && !host.is_empty()
+    if scheme.is_empty() || host.is_empty() {
+        return without_host;
+    }
+    let is_in_host = |letter: char| {
+        !letter.is_ascii() || letter.is_ascii_alphanumeric() || "-_.~!$&'()*+,;=:[]<>\"%".contains(letter)
+    };
+    // Of an IPv6 address in brackets only what follows them can be a port.
+    let behind = host.rsplit(']').next().unwrap_or_default();
+    let port = behind.rsplit_once(':').map_or("", |(_, port)| port);
+    let path = path.split('?').next().unwrap_or_default();
+    let is_url = host.chars().all(is_in_host)
+        && port.bytes().all(|byte| byte.is_ascii_digit())
+        && !address.chars().any(|letter| letter.is_ascii_control())
+        && [authority, path].iter().all(|part| has_whole_escapes(part));
+    (!is_url).then_some("has an endpoint that is no URL")
+}
+
+/// Whether behind each `%` there are two hexadecimal digits.
+fn has_whole_escapes(text: &str) -> bool {
+    let is_hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
+    text.split('%').skip(1).all(|rest| is_hex(rest.as_bytes().first()) && is_hex(rest.as_bytes().get(1)))
 }
 
 /// The labels and annotations of a Subscription by which a tool knows what is its own. A Trigger must not bear them: it is
@@ -357,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_without_a_host_is_one_that_knative_refuses() {
+    fn an_endpoint_without_a_host_or_that_is_no_url_is_one_that_knative_refuses() {
         let to = |endpoint: &str| {
             let mut asks = subscription();
             asks["spec"]["endpoint"] = endpoint.into();
@@ -366,7 +390,26 @@ mod tests {
         for wrong in ["http:///x", "http://?y", "http://#z", "http://user@/x", "pay.shop:8080/"] {
             assert_eq!(to(wrong), Err("has an endpoint without a host"), "{wrong}");
         }
-        for right in ["http://pay", "http://pay.shop:8080/a?b=c", "https://user@pay/", "http://[::1]:80/"] {
+        for wrong in [
+            "http://pay shop:8080/",
+            "http://pay:abc/",
+            "http://[::1]:x/",
+            "http://pay{shop}/",
+            "http://pay/a%2",
+            "http://pay/%zz?b",
+            "http://pay/a\nb",
+        ] {
+            assert_eq!(to(wrong), Err("has an endpoint that is no URL"), "{wrong}");
+        }
+        for right in [
+            "http://pay",
+            "http://pay:/",
+            "http://pay.shop:8080/a?b=c%&d",
+            "https://user@pay/",
+            "http://[::1]:80/",
+            "http://pay/a b",
+            "http://pay_1.shop/%2F",
+        ] {
             assert_eq!(to(right), Ok(()), "{right}");
         }
     }

@@ -20,12 +20,20 @@ const ENABLED: &str = "enabled";
 pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan { phases: vec![Vec::new(), Vec::new()], ..Plan::default() };
     let mut ready_already = 0;
+    let empty =
+        args.namespaces.only_namespaces.iter().filter(|name| !snapshot.namespaces.contains_key(*name));
+    plan.findings.extend(empty.map(|name| {
+        let message = "has no legacy Subscription, and --only-namespace names it: is the name right?";
+        Finding::note(kinds::NAMESPACE.cluster_object(name), message)
+    }));
     for (name, namespace) in &snapshot.namespaces {
         let object = kinds::NAMESPACE.cluster_object(name);
         if let Some(why) = args.namespaces.why_not(name) {
             let count = namespace.subscriptions.len();
-            plan.findings
-                .push(Finding::skip(object, format!("{why}: its {count} Subscriptions are left alone")));
+            let left = format!(
+                "{why}: its {count} Subscriptions are left alone, and get no events once the event-services feed the mesh"
+            );
+            plan.findings.push(Finding::skip(object, left));
             continue;
         }
         let Some(item) = namespace.item.as_ref().filter(|item| item.is_there()) else {

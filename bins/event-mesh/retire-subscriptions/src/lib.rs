@@ -49,7 +49,7 @@ pub struct Args {
     /// Delete Subscriptions although an event-service still feeds the old path or does not work: its events are lost.
     #[arg(long, env = "BELAY_ACCEPT_EVENT_LOSS", value_parser = BoolishValueParser::new())]
     pub accept_event_loss: bool,
-    /// Delete Subscriptions without an endpoint, or with one without a host, to which nothing can be delivered, although they have no Trigger.
+    /// Delete Subscriptions without an endpoint, or with one that is no URL, to which nothing can be delivered, although they have no Trigger.
     #[arg(long, env = "BELAY_DROP_UNDELIVERABLE", value_parser = BoolishValueParser::new())]
     pub drop_undeliverable: bool,
     /// Deployment of the controller that serves the finalizers of Subscriptions.

@@ -26,6 +26,7 @@ const LOOKS_WITHIN: Duration = Duration::from_secs(60);
 pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
     let mut chains = Vec::new();
+    let mut scaled_earlier = Vec::new();
     for workload in snapshot.workloads.iter().filter(|workload| !workload.is_excluded) {
         let object = &workload.item.object;
         let Some(live) = workload.item.live().filter(|_| workload.item.is_there()) else {
@@ -44,6 +45,7 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
         }
         let replicas = replicas_of(&live);
         if replicas == 0 && workload.pods == 0 {
+            scaled_earlier.extend(workload.item.is_journalled().then_some(object));
             continue;
         }
         plan.findings.extend(notes(workload, &live, replicas));
@@ -54,9 +56,14 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
         moves.push(wait_until_no_pod(workload));
         chains.push(Chain::new(object.clone(), moves));
     }
+    plan.findings.extend(snapshot.unserved.iter().map(|resource| {
+        let message =
+            "is not served by this cluster, so nothing of it is looked for. If the name is wrong, correct it";
+        Finding::note(None, format!("{resource} {message}"))
+    }));
     let left_running = left_running(snapshot);
-    // Somebody may have made one meanwhile. Each chain that scaled looks: whichever way failures are taken back, all of
-    // them are.
+    // Somebody may have made one meanwhile. Each chain that scaled looks, also where that was an attempt that died before
+    // it could: whichever way failures are taken back, all of them are.
     let looks = chains.iter().filter_map(|chain| {
         // What is being deleted is finished by a workload that is scaled up again. One that was down before would not be:
         // the next round frees what it left.
@@ -65,7 +72,11 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
         let look = look_again(&chain.subject, &snapshot.blocking, releasing)?;
         Some(Chain::new(chain.subject.clone(), vec![look]))
     });
-    let looks: Vec<Chain> = looks.collect();
+    let mut looks: Vec<Chain> = looks.collect();
+    looks.extend(scaled_earlier.into_iter().filter_map(|object| {
+        let look = look_again(object, &snapshot.blocking, &[])?;
+        Some(Chain::new(object.clone(), vec![look]))
+    }));
     let (released, going) = match still_served(snapshot, &left_running) {
         Some(finding) => {
             plan.findings.push(finding);
@@ -331,6 +342,28 @@ mod tests {
     #[test]
     fn a_workload_at_zero_without_pods_needs_nothing() {
         assert!(decided(deployment(0, 0)).phases[0].is_empty());
+    }
+
+    #[test]
+    fn a_workload_that_an_attempt_scaled_before_it_died_is_looked_at_again() {
+        let mut scaled = deployment(0, 0);
+        scaled.item = Item::new(
+            scaled.item.object.clone(),
+            Some(&json!({"spec": {"replicas": 0}})),
+            Some(&json!({"spec": {"replicas": 2}})),
+        );
+        let blocking = vec![Blocking { kind: kinds::CONFIG_MAP, field: None }];
+        let plan = decide(&args(), &Snapshot { workloads: vec![scaled], blocking, ..Snapshot::default() });
+        let looks: Vec<&Chain> = plan.chains().map(|(_, chain)| chain).collect();
+        assert!(looks.len() == 1 && plan.writes().next().is_none(), "{looks:?}");
+        assert_eq!(looks[0].subject.name, "bus");
+    }
+
+    #[test]
+    fn a_resource_that_is_not_served_is_named() {
+        let unserved = ["subscription.eventing.kyma-project.io".to_owned()].into();
+        let plan = decide(&args(), &Snapshot { unserved, ..Snapshot::default() });
+        assert!(plan.findings[0].message.contains("subscription.eventing.kyma-project.io is not served"));
     }
 
     #[test]

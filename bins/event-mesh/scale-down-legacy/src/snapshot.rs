@@ -1,6 +1,6 @@
 //! What the step reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use belay_runtime::{
     Failure, FieldPath, Item, Kind, ObjectRef, Reader, Scope, kinds,
@@ -23,6 +23,8 @@ pub struct Snapshot {
     pub held: Vec<Held>,
     /// Kinds of such objects, as far as they are served.
     pub releasing: Vec<Releasing>,
+    /// Resources that flags name and that are not served: there are none of them, or the name is wrong.
+    pub unserved: BTreeSet<String>,
 }
 
 /// A kind whose objects may hold finalizers which only the workloads serve.
@@ -97,7 +99,8 @@ pub struct Workload {
 pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failure> {
     let mut snapshot = Snapshot::default();
     let touched = reader.touched_before().await?;
-    for object in &args.workloads {
+    // Named twice, it is scaled once.
+    for object in args.workloads.iter().collect::<BTreeSet<_>>() {
         let item = reader.get(object).await?;
         let namespace = object.namespace.as_deref();
         let selector = item.live().as_ref().map(selector).unwrap_or_default();
@@ -121,8 +124,10 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
         snapshot.workloads.push(Workload { item, is_excluded, selector, pods, scalers, scaled_before });
     }
     for blocker in &args.refuse_while {
-        // Not served means that none exist.
-        let Some(kind) = reader.find_resource(&blocker.plural, &blocker.group).await? else { continue };
+        let Some(kind) = reader.find_resource(&blocker.plural, &blocker.group).await? else {
+            snapshot.unserved.insert(format!("{}.{}", blocker.plural, blocker.group));
+            continue;
+        };
         let blocking = Blocking { kind, field: blocker.field.as_deref().map(FieldPath::dotted) };
         let in_the_way = |object: &Value| blocking.has(object).then(|| blocking.kind.object_of(object));
         snapshot.blockers.extend(reader.scan(&blocking.kind, None, in_the_way).await?);
@@ -138,7 +143,10 @@ async fn read_held(args: &Args, reader: &Reader, snapshot: &mut Snapshot) -> Res
         by_resource.entry((&release.plural, &release.group)).or_default().push(release.finalizer.clone());
     }
     for ((plural, group), finalizers) in by_resource {
-        let Some(kind) = reader.find_resource(plural, group).await? else { continue };
+        let Some(kind) = reader.find_resource(plural, group).await? else {
+            snapshot.unserved.insert(format!("{plural}.{group}"));
+            continue;
+        };
         let mut releasing = Releasing { kind, finalizers, left_out: Vec::new() };
         for item in reader.list(&releasing.kind, None).await? {
             let released = item.live().map(|live| releasing.on(&live)).unwrap_or_default();

@@ -33,6 +33,13 @@ fn bad_usage_ends_with_2_and_a_sentence() {
         (&[sources, "-o", "yaml"], "[possible values: text, json]"),
         (&[sources, "--home", "a/b"], "--home 'a/b' is not the name of a namespace"),
         (&[sources, "--namespace", ""], "--namespace '' is not the name of a namespace"),
+        (&[sources, "--integration-namespace", "a b"], "'a b' is not the name of a namespace"),
+        (&[sources, "--source-controller", "a/b?c"], "'b?c' is not the name of an object"),
+        (&[down, "--workload", "Deployment/a/b c"], "'b c' is not the name of an object"),
+        (
+            &[down, "--workload", "Deployment/a/b", "--refuse-while", "x y.z"],
+            "'x y.z' does not name a resource",
+        ),
         (&[down], "--workload <KIND/NAMESPACE/NAME>"),
         (&[down, "--workload", "publisher"], "write KIND/NAMESPACE/NAME"),
         (&[down, "--workload", "DaemonSet/a/b"], "only Deployment, StatefulSet and ReplicaSet can"),

@@ -7,7 +7,7 @@ use e2e::{
     told::{Telling as _, is_move},
     world::{SOON, resource},
 };
-use harness::{At, Call, Fault, Resource};
+use harness::{At, Call, Exit, Fault, Resource};
 use http::Method;
 use serde_json::{Value, json};
 use standins::{
@@ -59,7 +59,8 @@ async fn it_refuses_while_objects_exist_that_only_the_workloads_can_finish() {
     run.exits(3).says("Subscription/e2e-integration/orders still exist").changes_nothing();
     world.run(&step("subscriptions.eventing.kyma-project.io")).await.exits(3).changes_nothing();
     // Objects without that field, kinds that are not served: nothing in the way.
-    world.run(&step("nothings.example.org")).await.exits(0);
+    let unserved = world.run(&step("nothings.example.org")).await;
+    unserved.exits(0).says("nothings.example.org is not served by this cluster");
     world.patch(&DEPLOYMENT, "publisher", &json!({"spec": {"replicas": 1}})).await;
     world.run(&step("subscriptions.eventing.kyma-project.io:spec.nonsense")).await.exits(0);
     // With nothing to write nothing is in the way either.
@@ -272,6 +273,33 @@ async fn bug_5_4_a_leftover_with_a_dead_finalizer_is_released() {
     run.exits(0).says("released");
     assert!(world.at(&EVENT_ACTIVATION, ONE, &activation).await.is_none());
     world.run(&step).await.exits(0).changes_nothing();
+}
+
+/// What has appeared between the two could never be deleted.
+#[tokio::test]
+async fn killed_after_the_scale_the_next_run_looks_once_more_for_what_is_in_the_way() {
+    let world = World::mesh(Behaviour::default()).await;
+    let _kubelet = world.kubelet();
+    world.workload(&DEPLOYMENT, "publisher", 1).await;
+    let blockers = "subscriptions.eventing.kyma-project.io:spec.source_id";
+    // Named twice, it is scaled once.
+    let twice = ["Deployment/publisher", "deployment/publisher"];
+    let step = world.scale_down(&twice, &["--refuse-while", blockers]);
+    let scales = |call: &Call| is_move(call) && call.target.subresource.as_deref() == Some("scale");
+    let killed = world.run_with(&step, vec![Fault::KillAfter(At::first(scales))]).await;
+    assert_eq!(killed.exit, Exit::Signal(9));
+    cluster::wait_until("the pods are gone", SOON, async || {
+        Ok(world.api.list(&Resource::core("pods"), Some(world.place), None).await?.is_empty())
+    })
+    .await
+    .unwrap();
+    let subscription =
+        fixtures::legacy_subscription("orders", world.place, "commerce", "order.created", "http://a/");
+    world.create(&subscription).await;
+    world.run(&step).await.exits(4).says("has appeared, and only these workloads serve its finalizer");
+    assert_eq!(replicas(&world, &DEPLOYMENT, "publisher").await, 1);
+    world.api.delete(&resource(&LEGACY_SUBSCRIPTION), Some(world.place), "orders").await.unwrap();
+    world.run(&step).await.exits(0).says("1 scaled");
 }
 
 #[tokio::test]

@@ -5,10 +5,10 @@ use std::time::Duration;
 use e2e::{
     Told, World,
     scene::{INTEGRATION, ONE, SYSTEM, TWO},
-    told::Telling as _,
+    told::{Telling as _, is_move},
     world::{SOON, resource},
 };
-use harness::{At, Fault, Outcome, Scope, StepCommand};
+use harness::{At, Call, Fault, Outcome, Scope, StepCommand};
 use serde_json::{Value, json};
 use standins::{
     Behaviour, BrokerRelease, Controller, cluster, fixtures,
@@ -677,6 +677,21 @@ async fn bug_2_3_no_instance_is_created_while_the_old_link_of_its_pair_is_going(
     run.wait().await.unwrap().exits(0).says("1 recreated");
     assert_eq!(links(&world).await, ["e2e-one/commerce"]);
     assert_ne!(world.names_at(&KNATIVE_SUBSCRIPTION, INTEGRATION).await, before);
+}
+
+/// Then there is no owner to take off it, and the instance is recreated all the same.
+#[tokio::test]
+async fn bug_2_3_an_activation_that_somebody_deletes_before_it_is_released_does_not_keep_the_link_away() {
+    let world = set(one_instance(), quick()).await;
+    let releases = |call: &Call| is_move(call) && call.target.resource == "eventactivations";
+    let (hold, holding) = Fault::hold(At::first(releases));
+    let run = world.start(&step(&world, &[]), vec![hold]).await;
+    run.until_it_sends(releases).await;
+    world.api.delete(&resource(&EVENT_ACTIVATION), Some(ONE), &commerce()).await.unwrap();
+    cluster::wait_gone(&world.api.client(), &EVENT_ACTIVATION, ONE, &commerce(), SOON).await.unwrap();
+    holding.release();
+    run.wait().await.unwrap().exits(0).says("1 recreated");
+    assert_eq!(links(&world).await, ["e2e-one/commerce"]);
 }
 
 #[tokio::test]
