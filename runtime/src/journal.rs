@@ -119,6 +119,9 @@ pub struct Journal {
     pub chunks: Vec<Chunk>,
 }
 
+/// What a journal remarks that a person took back.
+pub const RESTORED_BY_HAND: &str = "restored by hand";
+
 /// A chunk, as the head knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {

@@ -10,18 +10,18 @@ use serde_json::Value;
 use tokio::{signal::unix::SignalKind, sync::Mutex, time::Instant};
 
 use crate::{
-    act::{Actor, ChainEnd, Manner, Outcome, RELEASED, StopAll, is_made},
+    act::{Actor, Broken, ChainEnd, Manner, Outcome, RELEASED, StopAll, is_made, sentence},
     args::{Common, OnFailure},
     cluster::{Cluster, Failure, Halt},
     dry_run,
-    journal::{Entries, Entry, Journal, Ledger, Status, Trouble, head_name, now},
+    journal::{Entries, Entry, Journal, Ledger, RESTORED_BY_HAND, Status, Trouble, head_name, now},
     lock::{self, Lock, NotLocked},
     logging::Meter,
     object::{Kind, ObjectRef, kinds, shown_time, text, uid},
     plan::{Action, Chain, Closing, Field, Finding, Level, Move, Plan},
     preflight::{self, Preflight},
     report::{self, Report, Result as Ended},
-    step::{Meta, Missing, Reader, Step, runtime_rules, watched_everywhere},
+    step::{Meta, Missing, Reader, Step, misnamed, runtime_rules, watched_everywhere},
     undo::{self, undo},
 };
 
@@ -129,7 +129,7 @@ fn cannot_tell(why: &str) -> Ending {
 /// Runs a step to its verdict.
 pub async fn run<S: Step>(common: &Common, own: &S::Args) -> Ending {
     let begun = Begun { at: Instant::now(), started: now() };
-    if let Some(mistake) = common.mistake() {
+    if let Some(mistake) = common.mistake().or_else(|| misnamed(&S::needs(own, common).rules)) {
         return Ending::new(Ended::Usage, mistake);
     }
     let client = match common.access.access().client().await {
@@ -149,6 +149,7 @@ pub async fn run<S: Step>(common: &Common, own: &S::Args) -> Ending {
         begun,
         id: String::new(),
         job: None,
+        job_started: None,
         times: Times { forward: Instant::now(), undo: Instant::now() },
         findings: Vec::new(),
         outcomes: Vec::new(),
@@ -210,6 +211,7 @@ struct Run<'a, S: Step> {
     begun: Begun,
     id: String,
     job: Option<(ObjectRef, String)>,
+    job_started: Option<jiff::Timestamp>,
     times: Times,
     findings: Vec<Finding>,
     outcomes: Vec<Outcome>,
@@ -332,7 +334,13 @@ impl<S: Step> Run<'_, S> {
             let object = kinds::JOB.object(self.common.namespace(), name);
             // Until the Job says otherwise.
             self.first_pod = false;
-            if let Some(job) = self.cluster.get(&object).await? {
+            let found = match self.cluster.get(&object).await {
+                Ok(found) => found,
+                // Preflight will name this right with all others that are missing.
+                Err(failure) if failure.is_forbidden() => None,
+                Err(failure) => return Err(failure),
+            };
+            if let Some(job) = found {
                 let started =
                     text(&job, "/status/startTime").and_then(|time| time.parse::<jiff::Timestamp>().ok());
                 let ago = started
@@ -341,6 +349,7 @@ impl<S: Step> Run<'_, S> {
                 let failed = job.pointer("/status/failed").and_then(Value::as_i64).unwrap_or(0);
                 self.first_pod = failed == 0 && ago.is_none_or(|ago| ago < FIRST_POD_WITHIN);
                 start = ago.and_then(|ago| start.checked_sub(ago)).unwrap_or(start);
+                self.job_started = started;
                 self.job = Some((object, uid(&job).to_owned()));
             }
         }
@@ -445,7 +454,26 @@ impl<S: Step> Run<'_, S> {
             }
         }
         let own_open = ledger.open_journal().cloned();
+        if own_open.is_none()
+            && let Some(journal) =
+                ledger.journals().first().filter(|newest| self.is_ended_by_a_person(newest))
+        {
+            return Err(Stop::Refused(format!(
+                "somebody has ended run {} of this Job by hand ({}), so this pod does not begin it again. To migrate after \
+                 all, run the step again",
+                journal.run,
+                if journal.status == Status::Accepted { "accepted" } else { RESTORED_BY_HAND },
+            )));
+        }
         Ok(Recovered { ledger, entries: Arc::new(entries), own_open, others_open })
+    }
+
+    /// Whether a pod of this Job has opened a journal, and a person has closed it between that pod and this one.
+    fn is_ended_by_a_person(&self, journal: &Journal) -> bool {
+        let by_hand = journal.status == Status::Accepted
+            || (journal.status == Status::Undone && journal.remark == RESTORED_BY_HAND);
+        let opened = journal.opened.parse::<jiff::Timestamp>().ok();
+        by_hand && opened.zip(self.job_started).is_some_and(|(opened, job)| opened >= job)
     }
 
     async fn load(&self, step: &str) -> Result<Ledger, Stop> {
@@ -629,6 +657,16 @@ impl<S: Step> Run<'_, S> {
         self.finished_subjects.extend(earlier.made);
         self.finished_subjects.sort();
         self.finished_subjects.dedup();
+        for (object, live) in earlier.marked {
+            match migration.actor.disown(&object, live).await {
+                Ok(_) | Err(Broken::Gone(_)) => {}
+                Err(broken) => {
+                    let message = format!("its managedFields still name belay: {}", sentence(broken));
+                    log::warn!("{object}: {message}");
+                    self.findings.push(Finding::note(object, message));
+                }
+            }
+        }
         if earlier.half.is_empty() || self.no_return {
             return Ok(None);
         }
@@ -1214,6 +1252,12 @@ impl<S: Step> Run<'_, S> {
     }
 
     async fn dry_run(&mut self, missing: Missing) -> Result<Ending, Stop> {
+        match lock::refuse_second_home(&self.cluster, &Self::META, &self.home).await {
+            Err(NotLocked::WrongHome(why)) => return Err(Stop::Refused(why)),
+            // Whoever tries things out may have fewer rights than the step.
+            Err(NotLocked::Call(failure)) if !failure.is_forbidden() => return Err(refused(failure)),
+            _ => {}
+        }
         let recovered = self.recover().await?;
         let migration = self.migration(missing, recovered);
         if let Some(why) = migration.own_open.as_ref().and_then(|journal| self.why_not_resume(journal)) {

@@ -12,8 +12,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    act::{Actor, Broken, CONFLICTS, Trail, describe, made_by, sentence},
-    cluster::{Failure, Halt, Mode, Precondition, lock},
+    act::{Actor, Broken, CONFLICTS, Trail, describe, disown_patch, made_by, sentence},
+    cluster::{FIELD_MANAGER, Failure, Halt, Mode, Precondition, lock},
     journal::{Before, Entries, Entry, PreImage},
     object::{FieldPath, ObjectRef, finalizers, holds, is_going, resource_version, text, uid},
     plan::{Action, Check, Companion, Field, Move, Progress, Propagation, Removal, Undo, Wait},
@@ -161,6 +161,8 @@ pub(crate) struct Earlier {
     /// Where an object is lost or only a part is made: an exclusion, or other flags, have taken them out of the plan
     /// half-way.
     pub half: Vec<ObjectRef>,
+    /// Objects as they are now that still bear our mark on the fields that were set: the attempt died before it took it off.
+    pub marked: Vec<(ObjectRef, Value)>,
 }
 
 /// How an entry stands in the cluster.
@@ -179,19 +181,23 @@ pub(crate) async fn earlier(
     wanted: impl Fn(&ObjectRef) -> bool,
 ) -> Result<Earlier, Failure> {
     let asked = newest(entries).into_iter().filter(|(subject, _)| wanted(subject));
-    let stand: Vec<(&ObjectRef, bool, Stands)> = futures::stream::iter(asked)
+    let stand: Vec<(&ObjectRef, &Entry, Stands, Option<Value>)> = futures::stream::iter(asked)
         .map(|(subject, entry)| async move {
-            let stands = stands(actor, entry).await?;
-            Ok::<_, Failure>((subject, matches!(entry.action, Action::Delete(_)), stands))
+            let live = actor.cluster.get(&entry.object).await?;
+            let stands = stands(entry, live.as_ref());
+            let is_marked = !entry.action.fields().is_empty() && stands == Stands::Made;
+            let marked = live.filter(|live| is_marked && disown_patch(live).is_some());
+            Ok::<_, Failure>((subject, entry, stands, marked))
         })
         .buffer_unordered(32)
         .try_collect()
         .await?;
-    let mut chains: BTreeMap<&ObjectRef, Vec<(bool, Stands)>> = BTreeMap::new();
-    for (subject, deletes, stands) in stand {
-        chains.entry(subject).or_default().push((deletes, stands));
-    }
     let mut earlier = Earlier::default();
+    let mut chains: BTreeMap<&ObjectRef, Vec<(bool, Stands)>> = BTreeMap::new();
+    for (subject, entry, stands, marked) in stand {
+        chains.entry(subject).or_default().push((matches!(entry.action, Action::Delete(_)), stands));
+        earlier.marked.extend(marked.map(|live| (entry.object.clone(), live)));
+    }
     for (subject, stand) in chains {
         let any = |stands: Stands| stand.iter().any(|(_, one)| *one == stands);
         // Make before break: what was made for an object that then stayed is of no use.
@@ -205,20 +211,19 @@ pub(crate) async fn earlier(
     Ok(earlier)
 }
 
-async fn stands(actor: &Actor, entry: &Entry) -> Result<Stands, Failure> {
-    let live = actor.cluster.get(&entry.object).await?;
-    let there = live.as_ref().filter(|live| !is_going(live));
+fn stands(entry: &Entry, live: Option<&Value>) -> Stands {
+    let there = live.filter(|live| !is_going(live));
     let is_old = |live: &Value| entry.pre_image().is_some_and(|image| image.uid == uid(live));
     let made = match &entry.action {
         Action::Create { .. } => there.is_some(),
         Action::Delete(_) => !there.is_some_and(is_old),
         Action::Recreate(_) => match there {
-            None => return Ok(Stands::Lost),
+            None => return Stands::Lost,
             Some(live) => !is_old(live),
         },
         action => there.is_some_and(|live| action.fields().iter().all(|field| field.is_in(live))),
     };
-    Ok(if made { Stands::Made } else { Stands::NotMade })
+    if made { Stands::Made } else { Stands::NotMade }
 }
 
 /// Groups chains that share a turn, the one that was begun last first.
@@ -356,6 +361,11 @@ async fn unmake(actor: &Actor, entries: &Entries, object: &ObjectRef) -> Result<
                 "this step made it, and somebody has changed it since: it is left as it is".to_owned(),
             ));
         }
+        if let Some(owner) = entries.bodies(object).find_map(|body| taken_over_by(&live, &body.value())) {
+            return Ok(Back::Left(format!(
+                "this step made it, and since then its fields are {owner}'s too: it is left as it is"
+            )));
+        }
         let precondition = Precondition {
             uid: uid(&live).to_owned(),
             resource_version: Some(resource_version(&live).to_owned()),
@@ -379,6 +389,35 @@ async fn unmake(actor: &Actor, entries: &Entries, object: &ObjectRef) -> Result<
         }
     }
     Err(Broken::Because("is changed all the time: it cannot be removed as it was read".to_owned()))
+}
+
+/// Who else owns a field that the step set when it made an object, as managedFields say: a chart that renders the object
+/// too, for instance. What only its controller adds to it, and its status, are no such fields.
+fn taken_over_by(live: &Value, made: &Value) -> Option<String> {
+    let managers = live.pointer("/metadata/managedFields")?.as_array()?;
+    let set: Vec<(&String, &Value)> = made
+        .as_object()?
+        .iter()
+        .filter(|(field, _)| !["apiVersion", "kind", "metadata", "status"].contains(&field.as_str()))
+        .collect();
+    let owns_one = |entry: &&Value| {
+        let owned = entry.get("fieldsV1");
+        text(entry, "/manager") != Some(FIELD_MANAGER)
+            && entry.get("subresource").is_none()
+            && set.iter().any(|(field, value)| owned.is_some_and(|owned| is_owned(owned, field, value)))
+    };
+    managers.iter().find(owns_one).map(|entry| text(entry, "/manager").unwrap_or("somebody").to_owned())
+}
+
+/// Whether a set of fields has this one, or one within it that has a value.
+fn is_owned(owned: &Value, field: &str, value: &Value) -> bool {
+    match (owned.get(format!("f:{field}")), value) {
+        (None, _) => false,
+        (Some(within), Value::Object(fields)) if !fields.is_empty() => {
+            fields.iter().any(|(field, value)| is_owned(within, field, value))
+        }
+        (Some(_), _) => true,
+    }
 }
 
 /// How long an object is waited for that only the garbage collector holds. It notices a new API within 30 s; of thousands
@@ -749,6 +788,22 @@ mod tests {
 
     fn posts(fake: &Fake) -> usize {
         fake.seen().iter().filter(|(method, _)| method == "POST").count()
+    }
+
+    #[test]
+    fn what_somebody_else_applies_too_is_not_ours_any_more() {
+        let made = json!({"kind": "C", "metadata": {"name": "a"}, "spec": {"source": "a", "deep": {"b": 1}}});
+        let with = |manager: &str, fields: &Value| {
+            let ours = json!({"manager": FIELD_MANAGER, "fieldsV1": {"f:spec": {"f:source": {}}}});
+            let other = json!({"manager": manager, "fieldsV1": fields});
+            taken_over_by(&json!({"metadata": {"managedFields": [ours, other]}}), &made)
+        };
+        let helm = |fields: Value| with("helm", &fields);
+        assert_eq!(helm(json!({"f:spec": {"f:source": {}}})).as_deref(), Some("helm"));
+        assert_eq!(helm(json!({"f:spec": {".": {}, "f:deep": {"f:b": {}}}})).as_deref(), Some("helm"));
+        assert_eq!(helm(json!({"f:spec": {"f:other": {}, "f:deep": {"f:c": {}}}})), None);
+        assert_eq!(helm(json!({"f:metadata": {"f:finalizers": {}}, "f:status": {}})), None);
+        assert_eq!(taken_over_by(&json!({"metadata": {}}), &made), None);
     }
 
     #[tokio::test]

@@ -52,7 +52,11 @@ pub(crate) async fn cleanup(args: &CleanupArgs, metas: &[Meta]) -> anyhow::Resul
     let meta = family_named(metas, &args.family)?;
     let cluster = args.shared.cluster(PATIENCE).await?;
     let home = args.shared.home_for_sure(&cluster, meta).await?;
-    refuse_second_home(&cluster, meta, &home).await?;
+    if let Err(not) = refuse_second_home(&cluster, meta, &home).await
+        && !is_only_a_guest(&cluster, args, meta, &home, &not).await?
+    {
+        return Err(not.into());
+    }
     let exists = exists(&cluster, args, &home).await?;
     let taken = if exists { take(&cluster, meta, &home).await } else { Ok(None) };
     let lock = match taken {
@@ -92,6 +96,20 @@ pub(crate) async fn cleanup(args: &CleanupArgs, metas: &[Meta]) -> anyhow::Resul
         Ended::Done,
         format!("{} of release {} removed{kept}", number_of(removed, "object"), args.release),
     ))
+}
+
+/// Whether the family's home elsewhere is that of another release: then all runs of this one were refused, and what it has
+/// here is nobody's way back. The other one's hooks can finish what is open there.
+async fn is_only_a_guest(
+    cluster: &Cluster,
+    args: &CleanupArgs,
+    meta: &Meta,
+    home: &str,
+    not: &NotLocked,
+) -> Result<bool, Failure> {
+    Ok(matches!(not, NotLocked::WrongHome(_))
+        && !lock::is_home(cluster, meta.family, home).await?
+        && has_other_release(cluster, args).await?)
 }
 
 /// Whether the home is there at all. On a fresh cluster it need not be: then no run has left anything in it, and the chart

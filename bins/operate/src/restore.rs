@@ -9,7 +9,7 @@ use belay_runtime::{
     act::{Actor, Outcome, made_by},
     args::duration,
     cluster::{Cluster, Failure, Halt},
-    journal::{Before, Entries, Entry, Journal, Ledger, Status, now},
+    journal::{Before, Entries, Entry, Journal, Ledger, RESTORED_BY_HAND, Status, now},
     lock::{self, Errand, Lock, NotLocked},
     object::{is_going, uid},
     plan::{Action, Undo},
@@ -24,9 +24,6 @@ use serde_json::Value;
 use tokio::{sync::Mutex, time::Instant};
 
 use crate::{PATIENCE, Shared, WATCHED, ending, family_named, number_of, print, step_named};
-
-/// What a journal remarks that a person took back: said again, that is done already, and not the run before it.
-pub(crate) const BY_HAND: &str = "restored by hand";
 
 /// Even a restore that used up all its time may close its journal and say what happened.
 const GRACE: Duration = Duration::from_secs(10);
@@ -122,7 +119,7 @@ async fn restore_locked(
         cluster.may_land_late();
     }
     let ledger = Arc::new(Mutex::new(ledger));
-    ledger.lock().await.set_status(&journal.run, Status::Undoing, BY_HAND).await?;
+    ledger.lock().await.set_status(&journal.run, Status::Undoing, RESTORED_BY_HAND).await?;
     let actor = Actor::new(
         cluster.clone(),
         ledger.clone(),
@@ -148,6 +145,9 @@ async fn restore_locked(
             return Err(halt.into());
         }
     };
+    let older = further(ledger.lock().await.journals(), meta, home, &journal.run);
+    let older = older.filter(|_| result == Ended::TakenBack).unwrap_or_default();
+    let verdict = format!("{verdict}{older}");
     let told = Told { result, verdict, run: journal.run, begun, started, outcomes: actor.outcomes() };
     Ok(told.tell(cluster, meta, home).await)
 }
@@ -170,7 +170,7 @@ async fn close(
         closed = report::forget(cluster, home, meta.name, &taken_back(entries, undone)).await;
     }
     if undone.left.is_empty() && closed.is_ok() {
-        closed = ledger.lock().await.set_status(run, Status::Undone, BY_HAND).await;
+        closed = ledger.lock().await.set_status(run, Status::Undone, RESTORED_BY_HAND).await;
     }
     match closed {
         Ok(()) => Ok(None),
@@ -184,7 +184,7 @@ fn verdict(meta: &Meta, home: &str, run: &str, undone: &Undone, failure: Option<
     let step = meta.name;
     match failure {
         None if undone.left.is_empty() => {
-            (Ended::TakenBack, format!("{BY_HAND}, run {run}: {}", undone.in_words()))
+            (Ended::TakenBack, format!("{RESTORED_BY_HAND}, run {run}: {}", undone.in_words()))
         }
         Some(failure) if undone.left.is_empty() => (
             Ended::Stopped,
@@ -375,7 +375,6 @@ async fn to_restore(
 /// goes further back by itself: said twice, or tried again by a Job, it takes back one run.
 fn wanted(journals: &[Journal], meta: &Meta, home: &str, run: Option<&str>) -> anyhow::Result<Wanted> {
     let step = meta.name;
-    let stands = |journal: &&Journal| journal.status == Status::Done || journal.status.is_open();
     let open = journals.iter().find(|journal| journal.status.is_open());
     let named = |run: &str| {
         journals.iter().find(|journal| journal.run == run).with_context(|| {
@@ -388,12 +387,14 @@ fn wanted(journals: &[Journal], meta: &Meta, home: &str, run: Option<&str>) -> a
         Some(run) => named(run)?,
         None => open
             .or_else(|| {
-                journals.iter().find(|journal| journal.status != Status::Undone || journal.remark == BY_HAND)
+                journals
+                    .iter()
+                    .find(|journal| journal.status != Status::Undone || journal.remark == RESTORED_BY_HAND)
             })
             .or(journals.first())
             .with_context(|| format!("{step} has nothing to restore: no run of it is open or done"))?,
     };
-    let newer = journals.iter().take_while(|newer| newer.run != journal.run).find(stands);
+    let newer = journals.iter().take_while(|newer| newer.run != journal.run).find(|journal| stands(journal));
     let first = open.filter(|open| open.run != journal.run).or(newer);
     if let Some(first) = first {
         let (which, whole) = (&journal.run, in_words(first));
@@ -407,27 +408,20 @@ fn wanted(journals: &[Journal], meta: &Meta, home: &str, run: Option<&str>) -> a
             first.run
         );
     }
-    let older = journals.iter().skip_while(|older| older.run != journal.run).skip(1).find(stands);
-    let further = |older: &Journal| {
-        format!(
-            ". Before it came {}; to take that back: belay restore --step {step} --home {home} --run {}",
-            in_words(older),
-            older.run
-        )
-    };
+    let older = further(journals, meta, home, &journal.run);
     match journal.status {
         Status::Open | Status::Undoing | Status::Done if journal.no_return => {
             let next = if journal.status.is_open() { ": run the step again to finish it" } else { "" };
             bail!("run {} of {step} is past its point of no return and cannot be undone{next}", journal.run)
         }
         Status::Open | Status::Undoing | Status::Done => Ok(Wanted::Taken(journal.clone())),
-        Status::Undone if run.is_some() || journal.remark == BY_HAND => Ok(Wanted::IsBack {
+        Status::Undone if run.is_some() || journal.remark == RESTORED_BY_HAND => Ok(Wanted::IsBack {
             run: journal.run.clone(),
             since: journal.changed.clone(),
             verdict: format!(
                 "nothing to do: {} is restored already{}",
                 in_words(journal),
-                older.map(further).unwrap_or_default()
+                older.unwrap_or_default()
             ),
         }),
         Status::Accepted if run.is_some() => {
@@ -435,7 +429,7 @@ fn wanted(journals: &[Journal], meta: &Meta, home: &str, run: Option<&str>) -> a
         }
         Status::Undone | Status::Accepted => match older {
             Some(older) => {
-                bail!("nothing was restored: the newest of {step} is {}{}", in_words(journal), further(older))
+                bail!("nothing was restored: the newest of {step} is {}{older}", in_words(journal))
             }
             None => bail!(
                 "{step} has nothing to restore: no run of it is open or done, the newest is {}",
@@ -443,6 +437,23 @@ fn wanted(journals: &[Journal], meta: &Meta, home: &str, run: Option<&str>) -> a
             ),
         },
     }
+}
+
+/// Whether what a run did is still in the cluster.
+fn stands(journal: &Journal) -> bool {
+    journal.status == Status::Done || journal.status.is_open()
+}
+
+/// The run before this one that is not taken back, if any, and how to do so: nobody may think that this was all.
+fn further(journals: &[Journal], meta: &Meta, home: &str, run: &str) -> Option<String> {
+    let older =
+        journals.iter().skip_while(|older| older.run != run).skip(1).find(|journal| stands(journal))?;
+    Some(format!(
+        ". Before it came {}; to take that back: belay restore --step {} --home {home} --run {}",
+        in_words(older),
+        meta.name,
+        older.run
+    ))
 }
 
 /// A family's steps are undone in the reverse of the order in which they run.
@@ -691,7 +702,7 @@ mod tests {
     #[test]
     fn what_was_restored_is_not_restored_further() {
         let mut all = journals(&[Status::Undone, Status::Done]);
-        all[0].remark = BY_HAND.to_owned();
+        all[0].remark = RESTORED_BY_HAND.to_owned();
         let back = said(&all, None);
         assert!(back.starts_with("2 is back: nothing to do: run 2 (begun then, taken back then)"), "{back}");
         assert!(back.ends_with("to take that back: belay restore --step first --home h --run 1"), "{back}");

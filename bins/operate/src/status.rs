@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use belay_runtime::{
     Failure, Meta,
     cluster::Cluster,
-    journal::{Journal, Ledger, Status, Trouble},
+    journal::{Journal, Ledger, RESTORED_BY_HAND, Status, Trouble},
     lock::{self, AtWork, Life},
     report::{self, Result as Ended, Stored},
     run::Ending,
@@ -14,7 +14,7 @@ use belay_runtime::{
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use crate::{Shared, ending, family_named, number_of, print, restore::BY_HAND, step_named};
+use crate::{Shared, ending, family_named, number_of, print, step_named};
 
 /// A holder that said so within this time is taken to be at work, where nothing else is known of it.
 const SAID_SO_LATELY: i64 = 20;
@@ -149,7 +149,7 @@ impl Row {
             None => reported.unwrap_or(State::Unknown),
             Some(journal) => match journal.status {
                 Status::Done => State::Ended(Ended::Done),
-                Status::Undone if journal.remark == BY_HAND => State::Ended(Ended::TakenBack),
+                Status::Undone if journal.remark == RESTORED_BY_HAND => State::Ended(Ended::TakenBack),
                 Status::Undone => State::Ended(Ended::Restored),
                 Status::Accepted => State::Ended(Ended::Accepted),
                 Status::Open | Status::Undoing if journal.handed_on => State::Ended(Ended::Terminated),
@@ -741,7 +741,7 @@ mod tests {
             (
                 row(
                     Some(reported(Ended::Done, EARLIER)),
-                    vec![Journal { remark: BY_HAND.into(), ..journal(Status::Undone) }],
+                    vec![Journal { remark: RESTORED_BY_HAND.into(), ..journal(Status::Undone) }],
                 ),
                 "restored by hand",
                 "-".to_owned(),

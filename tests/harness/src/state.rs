@@ -346,13 +346,19 @@ async fn resource_of(api: &Api, api_version: &str, kind: &str) -> Result<Option<
 /// Takes out of an object what the server sets and what differs between two runs that did the same.
 ///
 /// The value of the run annotation goes, its key stays; an owner reference's uid becomes `live` or `dangling`; a
-/// deletionTimestamp becomes `going`; of conditions type, status and reason stay.
+/// deletionTimestamp becomes `going`; of conditions type, status and reason stay, and of managedFields only that a step
+/// holds some: a mark that was left on somebody's object is in the way of the next apply.
 pub fn normalise(object: &mut Value, live: &BTreeSet<String>) {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-        for field in
-            ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"]
-        {
+        for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "selfLink"] {
             metadata.remove(field);
+        }
+        if let Some(Value::Array(managers)) = metadata.get_mut("managedFields") {
+            managers.retain(|entry| entry["manager"] == "belay");
+            managers.truncate(1);
+            if let Some(entry) = managers.first_mut() {
+                *entry = "belay".into();
+            }
         }
         metadata.remove("deletionGracePeriodSeconds");
         if let Some(going) = metadata.get_mut("deletionTimestamp") {

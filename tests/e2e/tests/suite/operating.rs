@@ -51,6 +51,22 @@ async fn finished_steps_are_undone_in_the_reverse_of_their_order() {
     world.run(&world.sources(&[])).await.exits(0).says("1 created");
 }
 
+/// Whoever goes back the whole way must not think that one run was all.
+#[tokio::test]
+async fn a_restore_names_the_run_before_that_still_stands() {
+    let world = World::mesh(Behaviour::default()).await;
+    for application in ["commerce", "logistics"] {
+        world.applications(&[application]).await;
+        world.run(&world.sources(&[])).await.exits(0).says("1 created");
+    }
+    let runs: Vec<String> = world.journals(SOURCES).await.iter().map(|one| text(&one["run"])).collect();
+    let newest = world.run(&world.operate("restore", &["--step", SOURCES])).await;
+    newest.exits(0).says(&format!("1 change was taken back. Before it came run {} (begun ", runs[1]));
+    let first = world.run(&world.operate("restore", &["--step", SOURCES, "--run", &runs[1]])).await;
+    first.exits(0).says("1 change was taken back").never_says("Before it came");
+    world.until_names(&HTTP_SOURCE, &[]).await;
+}
+
 /// A Job whose pod was killed after it had closed the journal tries again, and a person may press a key twice.
 #[tokio::test]
 async fn a_restore_takes_back_one_run_and_goes_further_back_only_when_told() {
@@ -392,7 +408,8 @@ async fn after_a_restore_or_an_accept_status_says_so() {
     world.applications(&["commerce"]).await;
     let status = world.operate("status", &[]);
     world.run(&world.sources(&["--release", "mesh"])).await.exits(0);
-    world.run(&world.operate("restore", &["--step", SOURCES])).await.exits(0);
+    let restored = world.run(&world.operate("restore", &["--step", SOURCES])).await;
+    restored.exits(0).never_says("Before it came");
     let run = world.run(&status).await;
     run.exits(0)
         .says("restored by hand, run ")
@@ -554,6 +571,36 @@ async fn cleanup_removes_what_hooks_left_but_not_what_an_open_journal_needs() {
     assert!(world.own("leases", "belay-event-mesh").await.is_none());
     assert!(world.own("secrets", head).await.is_some(), "journals stay");
     world.run(&world.operate("restore", &["--step", SOURCES])).await.exits(0);
+}
+
+/// As after `helm install` of a second release, whose steps refuse a second home, and its `helm uninstall`.
+#[tokio::test]
+async fn cleanup_removes_the_hooks_of_a_release_that_was_refused_since_another_one_has_the_home() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce"]).await;
+    world.run(&world.sources(&[])).await.exits(0);
+    let labels = |release: &str, namespace: &str| {
+        json!({
+            "belay.dev/family": "event-mesh", "belay.dev/step": SOURCES, "belay.dev/release": release,
+            "belay.dev/namespace": namespace,
+        })
+    };
+    let accounts = Resource::core("serviceaccounts");
+    let account =
+        json!({"metadata": {"name": "hook", "namespace": SYSTEM, "labels": labels("second", SYSTEM)}});
+    world.api.ensure(&accounts, &account).await.unwrap();
+    let flags = ["--release", "second", "--family", "event-mesh", "--home", SYSTEM];
+    let cleanup = world.operate("cleanup", &flags).env("BELAY_NAMESPACE", SYSTEM);
+    // Without another release it is this one that has moved.
+    world.run(&cleanup).await.exits(3).says("already has its home in namespace e2e-home").writes_nothing();
+    let roles = Resource::new("rbac.authorization.k8s.io", "v1", "clusterroles");
+    let role = json!({"metadata": {"name": "e2e-of-the-first", "labels": labels("first", world.home)}});
+    world.api.ensure(&roles, &role).await.unwrap();
+    let run = world.run(&cleanup).await;
+    world.api.delete(&roles, None, "e2e-of-the-first").await.unwrap();
+    run.exits(0).says("1 object of release second removed");
+    assert!(world.api.get(&accounts, Some(SYSTEM), "hook").await.unwrap().is_none());
+    assert!(world.own("leases", "belay-event-mesh").await.is_some(), "the home of the first one stays");
 }
 
 /// Its lock and its journals are not where the release is.

@@ -7,7 +7,7 @@ use e2e::{
     told::is_move,
     world::{SOON, prompt},
 };
-use harness::{At, Fault, Resource};
+use harness::{At, Exit, Fault, Resource};
 use serde_json::{Value, json};
 use standins::{Behaviour, cluster, kinds::HTTP_SOURCE};
 
@@ -57,6 +57,29 @@ pub(crate) async fn job(world: &World, began: Duration) -> Value {
     .unwrap();
     tokio::time::sleep(began).await;
     read().await.unwrap().unwrap()
+}
+
+/// Between two pods of a Job somebody decides; the second one does not decide otherwise.
+#[tokio::test]
+async fn a_run_that_somebody_ended_by_hand_is_not_begun_again_by_the_next_pod_of_its_job() {
+    let world = World::mesh(Behaviour::default()).await;
+    world.applications(&["commerce", "logistics"]).await;
+    job(&world, Duration::ZERO).await;
+    let step = world.sources(&[]).env("BELAY_JOB_NAME", "step");
+    for (operation, word) in [("restore", "restored by hand"), ("accept", "accepted")] {
+        let killed = world.run_with(&step, vec![Fault::KillAfter(At::first(is_move))]).await;
+        assert_eq!(killed.exit, Exit::Signal(9));
+        world.run(&world.operate(operation, &["--step", "create-missing-sources"])).await.exits(0);
+        let next = world.run(&step).await;
+        next.exits(3).says("so this pod does not begin it again").says(word).changes_nothing();
+        // Another Job is another decision.
+        world.api.delete(&jobs(), Some(world.home), "step").await.unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        job(&world, Duration::ZERO).await;
+    }
+    world.run(&step).await.exits(0);
+    world.until_names(&HTTP_SOURCE, &["commerce", "logistics"]).await;
+    world.api.delete(&jobs(), Some(world.home), "step").await.unwrap();
 }
 
 #[tokio::test]
