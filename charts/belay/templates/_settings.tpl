@@ -89,6 +89,9 @@ Takes: root, step.
 {{- if not (has $step.event (list "pre-upgrade" "post-upgrade")) -}}
   {{- fail (printf "belay: step %s has event %q: it must be pre-upgrade or post-upgrade" $name $step.event) -}}
 {{- end -}}
+{{- if and (not $step.readOnly) (lt (int $step.undoReserve) 1) -}}
+  {{- fail (printf "belay: step %s has undoReserve 0: it changes objects, so it needs time to put them back" $name) -}}
+{{- end -}}
 {{- if gt (add (int $step.deadline) (int $step.undoReserve)) (int $step.backstop) -}}
   {{- fail (printf "belay: step %s: deadline %d + undoReserve %d is more than the backstop %d: the pod would be killed while it undoes" $name (int $step.deadline) (int $step.undoReserve) (int $step.backstop)) -}}
 {{- end -}}
