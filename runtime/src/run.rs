@@ -718,6 +718,8 @@ impl<S: Step> Run<'_, S> {
                 log::info!("{}: {finding}", if finding.level == Level::Skip { "skipping" } else { "note" });
             }
             if plan.refusals().next().is_some() {
+                // All at once: what would be said when this is cured.
+                self.refuse_beside(&migration.others_open)?;
                 return Err(Stop::Refused(self.refusals()));
             }
         } else {

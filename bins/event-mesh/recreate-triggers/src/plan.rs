@@ -468,12 +468,25 @@ mod tests {
         let found = namespace(None, &[subscription("a", "http://a/")]);
         let system = Snapshot { namespaces: [("kyma-system".to_owned(), found.clone())].into() };
         assert!(moves(&decide(&args(), &system)).is_empty());
-        for namespaces in [
-            UserNamespaces { exclude_namespaces: vec!["shop".into()], ..UserNamespaces::default() },
-            UserNamespaces { only_namespaces: vec!["else".into()], ..UserNamespaces::default() },
+        for (namespaces, noted) in [
+            (
+                UserNamespaces { exclude_namespaces: vec!["shop".into()], ..UserNamespaces::default() },
+                &[][..],
+            ),
+            // A name that means nothing here may be misspelt.
+            (
+                UserNamespaces { only_namespaces: vec!["shpo".into()], ..UserNamespaces::default() },
+                &["Namespace/shpo: has no legacy Subscription"],
+            ),
         ] {
             let plan = decide(&Args { namespaces, ..args() }, &of(found.clone()));
-            assert_eq!((moves(&plan).len(), plan.findings[0].level), (0, Level::Skip));
+            let (skips, notes): (Vec<&Finding>, Vec<&Finding>) =
+                plan.findings.iter().partition(|finding| finding.level == Level::Skip);
+            assert_eq!((moves(&plan).len(), skips.len(), notes.len()), (0, 1, noted.len()));
+            assert!(
+                notes.iter().zip(noted).all(|(note, said)| note.to_string().starts_with(said)),
+                "{notes:?}"
+            );
         }
     }
 

@@ -254,6 +254,9 @@ async fn another_steps_open_journal_is_refused_unless_there_is_nothing_to_write(
     run.says("belay restore --step create-missing-sources --home e2e-home");
     run.says("belay accept --step create-missing-sources --home e2e-home");
     world.run(&world.scale_down(&["Deployment/nothing-there"], &[])).await.exits(0).changes_nothing();
+    // With another refusal both are said.
+    let both = world.run(&world.scale_down(&["Deployment/nothing-there"], &["--must-exist"])).await;
+    both.exits(3).says("--must-exist was given").says("create-missing-sources has an open journal");
     world.run(&world.sources(&[])).await.exits(0);
     world.run(&world.scale_down(&["Deployment/publisher"], &[])).await.exits(0);
 }
