@@ -281,6 +281,10 @@ async fn killed_after_the_scale_the_next_run_looks_once_more_for_what_is_in_the_
     let world = World::mesh(Behaviour::default()).await;
     let _kubelet = world.kubelet();
     world.workload(&DEPLOYMENT, "publisher", 1).await;
+    // A Deployment whose status still changes would answer the first scale with a conflict.
+    world
+        .until(&DEPLOYMENT, "publisher", "is available", |live| live["status"]["availableReplicas"] == 1)
+        .await;
     let blockers = "subscriptions.eventing.kyma-project.io:spec.source_id";
     // Named twice, it is scaled once.
     let twice = ["Deployment/publisher", "deployment/publisher"];
