@@ -15,7 +15,7 @@ use crate::{
     act::{Actor, Broken, CONFLICTS, Trail, describe, disown_patch, made_by, sentence},
     cluster::{FIELD_MANAGER, Failure, Halt, Mode, Precondition, lock},
     journal::{Before, Entries, Entry, PreImage},
-    object::{FieldPath, ObjectRef, finalizers, holds, is_going, resource_version, text, uid},
+    object::{Body, FieldPath, ObjectRef, finalizers, holds, is_going, resource_version, text, uid},
     plan::{Action, Check, Companion, Field, Move, Progress, Propagation, Removal, Undo, Wait},
     watch::{Scope, View},
 };
@@ -356,12 +356,12 @@ async fn unmake(actor: &Actor, entries: &Entries, object: &ObjectRef) -> Result<
             // It was there before us, or somebody has made another one since: not ours to remove.
             return Ok(Back::AsBefore);
         }
-        if !entries.bodies(object).any(|body| holds(&live, &body.value())) {
+        let Some(made) = entries.bodies(object).map(Body::value).find(|body| holds(&live, body)) else {
             return Ok(Back::Left(
                 "this step made it, and somebody has changed it since: it is left as it is".to_owned(),
             ));
-        }
-        if let Some(owner) = entries.bodies(object).find_map(|body| taken_over_by(&live, &body.value())) {
+        };
+        if let Some(owner) = taken_over_by(&live, &made) {
             return Ok(Back::Left(format!(
                 "this step made it, and since then its fields are {owner}'s too: it is left as it is"
             )));

@@ -58,10 +58,7 @@ impl Delivery {
             version: field("event_type_version", "has no event_type_version")?,
             address: canonical(&field("endpoint", "has no endpoint")?),
         };
-        match flaw(&delivery.address) {
-            None => Ok(delivery),
-            Some(flaw) => Err(flaw),
-        }
+        flaw(&delivery.address).map_or(Ok(delivery), Err)
     }
 
     /// What a Trigger delivers, if that is something a legacy Subscription can ask for: from the Broker `default`, chosen

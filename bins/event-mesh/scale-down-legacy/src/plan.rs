@@ -64,19 +64,20 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
     let left_running = left_running(snapshot);
     // Somebody may have made one meanwhile. Each chain that scaled looks, also where that was an attempt that died before
     // it could: whichever way failures are taken back, all of them are.
-    let looks = chains.iter().filter_map(|chain| {
+    let scaled_now = chains.iter().map(|chain: &Chain| {
         // What is being deleted is finished by a workload that is scaled up again. One that was down before would not be:
         // the next round frees what it left.
         let may_finish = left_running.is_empty() && chain.moves.iter().any(Move::writes);
         let releasing = if may_finish { &snapshot.releasing[..] } else { &[] };
-        let look = look_again(&chain.subject, &snapshot.blocking, releasing)?;
-        Some(Chain::new(chain.subject.clone(), vec![look]))
+        (&chain.subject, releasing)
     });
-    let mut looks: Vec<Chain> = looks.collect();
-    looks.extend(scaled_earlier.into_iter().filter_map(|object| {
-        let look = look_again(object, &snapshot.blocking, &[])?;
-        Some(Chain::new(object.clone(), vec![look]))
-    }));
+    let scaled = scaled_now.chain(scaled_earlier.into_iter().map(|object| (object, &[][..])));
+    let looks: Vec<Chain> = scaled
+        .filter_map(|(object, releasing)| {
+            let look = look_again(object, &snapshot.blocking, releasing)?;
+            Some(Chain::new(object.clone(), vec![look]))
+        })
+        .collect();
     let (released, going) = match still_served(snapshot, &left_running) {
         Some(finding) => {
             plan.findings.push(finding);

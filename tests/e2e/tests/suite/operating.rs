@@ -51,15 +51,20 @@ async fn finished_steps_are_undone_in_the_reverse_of_their_order() {
     world.run(&world.sources(&[])).await.exits(0).says("1 created");
 }
 
-/// Whoever goes back the whole way must not think that one run was all.
-#[tokio::test]
-async fn a_restore_names_the_run_before_that_still_stands() {
-    let world = World::mesh(Behaviour::default()).await;
+/// Makes a source in each of two runs, and returns these, the newest first.
+async fn two_runs(world: &World) -> Vec<String> {
     for application in ["commerce", "logistics"] {
         world.applications(&[application]).await;
         world.run(&world.sources(&[])).await.exits(0).says("1 created");
     }
-    let runs: Vec<String> = world.journals(SOURCES).await.iter().map(|one| text(&one["run"])).collect();
+    world.journals(SOURCES).await.iter().map(|one| text(&one["run"])).collect()
+}
+
+/// Whoever goes back the whole way must not think that one run was all.
+#[tokio::test]
+async fn a_restore_names_the_run_before_that_still_stands() {
+    let world = World::mesh(Behaviour::default()).await;
+    let runs = two_runs(&world).await;
     let newest = world.run(&world.operate("restore", &["--step", SOURCES])).await;
     newest.exits(0).says(&format!("1 change was taken back. Before it came run {} (begun ", runs[1]));
     let first = world.run(&world.operate("restore", &["--step", SOURCES, "--run", &runs[1]])).await;
@@ -71,11 +76,7 @@ async fn a_restore_names_the_run_before_that_still_stands() {
 #[tokio::test]
 async fn a_restore_takes_back_one_run_and_goes_further_back_only_when_told() {
     let world = World::mesh(Behaviour::default()).await;
-    for application in ["commerce", "logistics"] {
-        world.applications(&[application]).await;
-        world.run(&world.sources(&[])).await.exits(0).says("1 created");
-    }
-    let runs: Vec<String> = world.journals(SOURCES).await.iter().map(|one| text(&one["run"])).collect();
+    let runs = two_runs(&world).await;
     let restore = world.operate("restore", &["--step", SOURCES]);
     let older = restore.clone().args(["--run", &runs[1]]);
     world.run(&older).await.exits(3).says("must be taken back before run").changes_nothing();
