@@ -24,7 +24,9 @@ import (
 const usage = `Usage: go -C tests/cluster/manage run . COMMAND
 
   build                             build Kubernetes, Helm 3 and Helm 4 into the cache
-  up [--name N] [--no-node]         bring a cluster up (again: repair it), print "export KUBECONFIG=..."
+  up [--name N] [--no-node] [--short-waits]
+                                    bring a cluster up (again: repair it), print "export KUBECONFIG=..."; with --short-waits
+                                    Jobs, autoscalers and the deletion of namespaces wait less than upstream's, for tests
   down [--name N]                   take it down, with everything that up made
   status [--name N]                 one line per component; without --name of all clusters
   where [--name N]                  print the folder of a cluster, which holds its env once it is up
@@ -79,6 +81,7 @@ func run(ctx context.Context, args []string) error {
 	flags.SetOutput(nowhere{})
 	name := flags.String("name", "", "")
 	noNode := flags.Bool("no-node", false, "")
+	shortWaits := flags.Bool("short-waits", false, "")
 	as := flags.String("as", "", "")
 	index := flags.Int("index", -1, "")
 	withControllers := flags.Bool("with-controllers", false, "")
@@ -116,7 +119,7 @@ func run(ctx context.Context, args []string) error {
 	case "install":
 		return install(ctx, append(nodePackages, operands...))
 	case "up":
-		return chooseBackend(chosen).up(ctx, !*noNode)
+		return chooseBackend(chosen).up(ctx, upOptions{withNode: !*noNode, shortWaits: *shortWaits})
 	case "down":
 		return chooseBackend(chosen).down(ctx)
 	case "load-image":
@@ -143,7 +146,7 @@ func run(ctx context.Context, args []string) error {
 // onlyFlags refuses a flag that belongs to another command, rather than ignoring it.
 func onlyFlags(flags *flag.FlagSet, command string) error {
 	allowed := map[string][]string{
-		"up":              {"name", "no-node"},
+		"up":              {"name", "no-node", "short-waits"},
 		"down":            {"name"},
 		"status":          {"name"},
 		"where":           {"name"},

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -389,6 +390,30 @@ func TestConfigurationsAreComplete(t *testing.T) {
 	}
 }
 
+// A person's cluster behaves as upstream's: only tests ask for less.
+func TestControllersWaitAsLongAsUpstreamsUnlessTold(t *testing.T) {
+	for _, short := range []bool{false, true} {
+		c := &cluster{Name: "test", Slot: 1, dir: t.TempDir(), ShortWaits: short}
+		for _, index := range []int{0, 1} {
+			controllers := c.controllerManager(index)
+			told := strings.Contains(strings.Join(controllers.command, " "), "--horizontal-pod-autoscaler-sync-period=")
+			if told != short || (len(controllers.env) > 0) != short {
+				t.Errorf("short waits %v, API server %d: %v %q", short, index, controllers.env, controllers.command)
+			}
+		}
+		if err := c.save(); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("BELAY_STATE", filepath.Dir(c.dir))
+		if again, err := load(filepath.Base(c.dir)); err != nil || again.ShortWaits != short {
+			t.Errorf("short waits %v were recorded as %v (%v)", short, again.ShortWaits, err)
+		}
+	}
+	if main, err := os.ReadFile("../main.go"); err != nil || !strings.Contains(string(main), strconv.Quote(shortWaits)) {
+		t.Errorf("main.go does not read %s (%v)", shortWaits, err)
+	}
+}
+
 func TestFolderLocks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cluster")
 	first, err := lockFolder(dir, syscall.LOCK_SH)
@@ -529,7 +554,7 @@ func TestDebianIsRecognised(t *testing.T) {
 
 func TestCommandLinesThatMakeNoSense(t *testing.T) {
 	for _, line := range []string{
-		"fly", "up --index 1", "up now", "down --no-node", "load-image", "apiserver", "apiserver start",
+		"fly", "up --index 1", "up now", "down --no-node", "down --short-waits", "load-image", "apiserver", "apiserver start",
 		"apiserver start --index 9", "apiserver kill --index x", "status --name A",
 		"where here", "where --index 1",
 	} {

@@ -11,12 +11,20 @@ import (
 	"time"
 )
 
+// upOptions are what the flags of `up` choose.
+type upOptions struct {
+	// withNode is whether pods can run.
+	withNode bool
+	// shortWaits makes the controllers wait less than upstream's do. A cluster keeps what it was made with.
+	shortWaits bool
+}
+
 // embedded is the cluster that this program makes itself.
 type embedded struct{ name string }
 
 // up brings a cluster up, or whatever is missing of one that is up already. If a new one cannot be completed, or the person
 // loses patience, all that was made is removed again; of a failure the logs stay.
-func (e embedded) up(ctx context.Context, withNode bool) error {
+func (e embedded) up(ctx context.Context, options upOptions) error {
 	started := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -37,7 +45,7 @@ func (e embedded) up(ctx context.Context, withNode bool) error {
 		return err
 	}
 	packages := nodePackages
-	if !withNode {
+	if !options.withNode {
 		packages = []string{"iproute2"}
 	}
 	if err := install(ctx, packages); err != nil {
@@ -71,12 +79,15 @@ func (e embedded) up(ctx context.Context, withNode bool) error {
 		if err := checkSpace(stateRoot(), 1<<29); err != nil {
 			return err
 		}
+		c.ShortWaits = options.shortWaits
 		if err := c.claim(); err != nil {
 			return err
 		}
+	} else if options.shortWaits && !c.ShortWaits {
+		return fmt.Errorf("cluster %s was brought up without --short-waits; take it down first: down --name %s", c.Name, c.Name)
 	}
 
-	err = c.complete(ctx, withNode)
+	err = c.complete(ctx, options.withNode)
 	if err == nil {
 		say("cluster %s is up after %.1f s; logs are in %s", c.Name, time.Since(started).Seconds(), c.path("logs"))
 		say("for kubectl, helm3 and helm4 of this cluster: . %s", c.path("env"))
