@@ -552,11 +552,20 @@ func TestDebianIsRecognised(t *testing.T) {
 	}
 }
 
+func TestAPIServersAreNamedSortedAndOnce(t *testing.T) {
+	for text, want := range map[string][]int{"1": {1}, "3,1,2": {1, 2, 3}, "0,8,0": {0, 8}} {
+		if got, err := parseIndexes(text, 0); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %v (%v)", text, got, err)
+		}
+	}
+}
+
 func TestCommandLinesThatMakeNoSense(t *testing.T) {
 	for _, line := range []string{
 		"fly", "up --index 1", "up now", "down --no-node", "down --short-waits", "load-image", "apiserver", "apiserver start",
 		"apiserver start --index 9", "apiserver kill --index x", "status --name A",
-		"where here", "where --index 1",
+		"where here", "where --index 1", "apiserver stop --index 1,9", "apiserver start --index 1,",
+		"up --apiservers 0", "up --apiservers 1:2", "down --apiservers 1", "apiserver start --apiservers 1",
 	} {
 		if err := run(context.Background(), strings.Fields(line)); !errors.Is(err, errUsage) {
 			t.Errorf("%q: %v", line, err)
