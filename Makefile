@@ -66,6 +66,7 @@ rootfs:
 	mkdir -p $(ROOTFS)
 	strip -o $(ROOTFS)/belay $(BUILT_$(PROFILE))/belay
 	for step in $$($(ROOTFS)/belay --list | awk '{print $$1}'); do ln $(ROOTFS)/belay $(ROOTFS)/$$step; done
+	@tests/tools/knows-no-tests $(PROFILE) $(ROOTFS)/belay
 
 .PHONY: ready-for-image
 ready-for-image:
