@@ -21,7 +21,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{DeleteParams, ListParams},
+    api::{DeleteParams, ListParams, LogParams},
 };
 use serde_json::Value;
 use standins::{
@@ -71,8 +71,12 @@ pub const ELSEWHERE: &str = "elsewhere";
 /// The users' namespaces of all scenes.
 const USERS: [&str; 3] = ["migratefromeventbusupgradetest", "migratefromeventmeshupgradetest", "shop"];
 
-/// All tests change the same cluster: one at a time, whatever the test runner is told.
-static TURN: Mutex<()> = Mutex::new(());
+/// What the charts of the family make for a release, wherever it is.
+const OF_A_RELEASE: &str = "belay.dev/release,belay.dev/family=event-mesh";
+
+/// The tests of a family change the same objects: one at a time, whatever the test runner is told. Another family has a lock of its
+/// own, since a test touches what bears its family's label and no more.
+static EVENT_MESH_LOCK: Mutex<()> = Mutex::new(());
 
 /// A cluster with something to migrate: Applications without sources, and an Event Bus that runs.
 pub fn on_an_old_cluster(helm: u8, test: impl AsyncFnOnce(Ground)) {
@@ -142,7 +146,7 @@ fn on_a_cluster(helm: u8, test: impl AsyncFnOnce(Ground)) {
 }
 
 fn on_a_cluster_with(helm: u8, behaviour: Behaviour, test: impl AsyncFnOnce(Ground)) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = EVENT_MESH_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     // Two threads of its own for the stand-ins: the test itself blocks while Helm runs.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -158,8 +162,8 @@ fn on_a_cluster_with(helm: u8, behaviour: Behaviour, test: impl AsyncFnOnce(Grou
 async fn clear(client: &Client) {
     kubectl(&["uncordon", "--selector", "kubernetes.io/os=linux"]).or_panic();
     let all = ListParams::default();
-    let of_a_release = ListParams::default().labels("belay.dev/release");
-    let of_a_family = ListParams::default().labels("belay.dev/family");
+    let of_a_release = ListParams::default().labels(OF_A_RELEASE);
+    let of_the_family = ListParams::default().labels("belay.dev/family=event-mesh");
     let of_a_test = ListParams::default().labels("belay-tests");
     for namespace in [SYSTEM, INTEGRATION] {
         clear_of::<Job>(client, namespace, &of_a_release).await;
@@ -177,7 +181,7 @@ async fn clear(client: &Client) {
         "delete",
         "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings",
         "--selector",
-        "belay.dev/release",
+        OF_A_RELEASE,
     ])
     .or_panic();
     // A step that still runs writes its journal and holds its lock: these go when it is gone.
@@ -188,8 +192,8 @@ async fn clear(client: &Client) {
     .await
     .unwrap();
     for namespace in [SYSTEM, INTEGRATION] {
-        clear_of::<Lease>(client, namespace, &of_a_family).await;
-        clear_of::<ConfigMap>(client, namespace, &of_a_family).await;
+        clear_of::<Lease>(client, namespace, &of_the_family).await;
+        clear_of::<ConfigMap>(client, namespace, &of_the_family).await;
         for kind in ["helm.sh/release.v1", "belay.dev/journal"] {
             clear_of::<Secret>(client, namespace, &ListParams::default().fields(&format!("type={kind}")))
                 .await;
@@ -304,8 +308,11 @@ impl Ground {
             .await
             .unwrap();
         let pod = another().await.expect("the next pod still runs");
-        cluster::wait_until_told(&format!("the next pod says {sentence}"), SOON, async || {
-            Ok(kubectl(&["logs", "--namespace", SYSTEM, pod_name(&pod)]).all.contains(sentence))
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), SYSTEM);
+        cluster::wait_until(&format!("the next pod says {sentence}"), SOON, async || {
+            // The kubelet has no log of a container that begins to run.
+            let log = pods.logs(pod_name(&pod), &LogParams::default()).await.unwrap_or_default();
+            Ok(log.contains(sentence))
         })
         .await
         .unwrap();
@@ -361,8 +368,7 @@ impl Ground {
         ];
         let mut remains = Vec::new();
         for list in lists {
-            let arguments =
-                [&["get"], list, &["--selector", "belay.dev/release", "--output", "name"]].concat();
+            let arguments = [&["get"], list, &["--selector", OF_A_RELEASE, "--output", "name"]].concat();
             remains.extend(kubectl(&arguments).or_panic().stdout.lines().map(str::to_owned));
         }
         remains

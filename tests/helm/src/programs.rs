@@ -58,9 +58,13 @@ pub fn kubeconfig() -> PathBuf {
     needed("BELAY_TEST_KUBECONFIG", "the kubeconfig of a cluster that these tests may change as they like")
 }
 
+/// Helm's hooks are some 200 calls, and its client pauses after the first 100 out of consideration for clusters that others
+/// use too.
+pub const UNTHROTTLED: [(&str, &str); 2] = [("HELM_QPS", "500"), ("HELM_BURST_LIMIT", "1000")];
+
 fn command(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
-    command.args(arguments).env("KUBECONFIG", kubeconfig());
+    command.args(arguments).env("KUBECONFIG", kubeconfig()).envs(UNTHROTTLED);
     command
 }
 
@@ -96,6 +100,14 @@ impl Meanwhile {
             Said { succeeded: status.success(), all: format!("{stdout}{stderr}"), stdout }
         });
         Self { child, hears: Some(hears) }
+    }
+
+    /// Interrupts it, as a pipeline does that is cancelled: Helm records the release as failed and leaves its hooks as they are.
+    pub fn interrupt(self) -> Said {
+        let process = held(&self.child).id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &process]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "process {process} could not be interrupted");
+        self.said()
     }
 
     /// What it has said, once it has ended by itself.
@@ -196,6 +208,11 @@ mod tests {
     fn what_runs_beside_a_test_is_heard_to_its_end() {
         let said = shell("echo out; echo err >&2; exit 3").said().failed();
         assert_eq!((said.stdout.as_str(), said.all.as_str()), ("out\n", "out\nerr\n"));
+    }
+
+    #[test]
+    fn what_runs_beside_a_test_can_be_interrupted() {
+        shell("exec sleep 60").interrupt().failed();
     }
 
     #[test]

@@ -7,11 +7,23 @@ use helm_tests::{
 };
 use standins::{cluster::wait_until, fixtures::IMAGE, seed::EVENT_BUS};
 
-under_both_helms!(
-    an_upgrade_that_fails_says_why_leaves_every_object_as_it_was_and_is_rerun_by_hand,
-    a_failed_upgrade_can_be_rolled_back_by_helm,
-    an_install_that_fails_can_be_taken_back_by_helm,
-    a_pod_that_does_not_end_fails_the_second_step_and_the_workloads_come_back,
+under_helm!(
+    core {
+        helm_3: [an_upgrade_that_fails_says_why_leaves_every_object_as_it_was_and_is_rerun_by_hand],
+        helm_4: [a_failed_upgrade_can_be_rolled_back_by_helm]
+    }
+    more {
+        helm_3: [
+            a_failed_upgrade_can_be_rolled_back_by_helm,
+            an_install_that_fails_can_be_taken_back_by_helm,
+            a_pod_that_does_not_end_fails_the_second_step_and_the_workloads_come_back,
+        ],
+        helm_4: [
+            an_upgrade_that_fails_says_why_leaves_every_object_as_it_was_and_is_rerun_by_hand,
+            an_install_that_fails_can_be_taken_back_by_helm,
+            a_pod_that_does_not_end_fails_the_second_step_and_the_workloads_come_back,
+        ]
+    }
 );
 
 /// Only the step that fails; the other one would cost time.
