@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures::AsyncReadExt as _;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -33,6 +34,7 @@ use standins::{
     policies,
     seed::{self, Seed, seed},
 };
+use tokio::task::JoinHandle;
 
 use crate::programs::{Helm, Meanwhile, Said, belay, kubeconfig, kubectl};
 
@@ -317,6 +319,18 @@ impl Ground {
         .await
         .unwrap();
         pod
+    }
+
+    /// Follows what a pod says, to its end. From when this returns nothing is missed, even if the pod is deleted.
+    pub async fn follow(&self, pod: &Pod) -> JoinHandle<String> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), SYSTEM);
+        let to_the_end = LogParams { follow: true, ..LogParams::default() };
+        let mut lines = Box::pin(pods.log_stream(pod_name(pod), &to_the_end).await.unwrap());
+        tokio::spawn(async move {
+            let mut log = String::new();
+            lines.read_to_string(&mut log).await.unwrap();
+            log
+        })
     }
 
     /// Pods of a step whose container runs.

@@ -141,12 +141,6 @@ pub fn kubectl(arguments: &[&str]) -> Said {
     call(&needed("KUBECTL", "a kubectl"), arguments)
 }
 
-/// Runs kubectl in the background until it ends by itself.
-#[must_use]
-pub fn kubectl_meanwhile(arguments: &[&str]) -> Meanwhile {
-    Meanwhile::start(command(&needed("KUBECTL", "a kubectl"), arguments))
-}
-
 /// Runs belay on this machine.
 pub fn belay(arguments: &[&str]) -> Said {
     call(&needed("BELAY_BIN", "the belay executable"), arguments)

@@ -1,10 +1,10 @@
 //! Pods that are killed, drained, deleted or overtaken half-way.
 
 use helm_tests::{
-    ground::{APPLICATIONS, Ground, INTEGRATION, SOURCES, SYSTEM, container, on_an_old_cluster, pod_name},
+    ground::{APPLICATIONS, Ground, INTEGRATION, SOURCES, container, on_an_old_cluster, pod_name},
     lock::Witness,
     node,
-    programs::{kubectl, kubectl_meanwhile},
+    programs::kubectl,
 };
 use k8s_openapi::api::core::v1::Pod;
 
@@ -109,9 +109,13 @@ fn a_step_whose_pod_is_deleted_is_taken_up_and_that_is_no_death(helm: u8) {
         ground.add_broken_application("slow").await;
         let helm = ground.event_mesh_meanwhile("install", &ALONE);
         let pod = ground.half_way("slow").await;
-        let log = kubectl_meanwhile(&["logs", "--follow", "--namespace", SYSTEM, pod_name(&pod)]);
+        let log = ground.follow(&pod).await;
         ground.delete_pod(&pod).await;
-        log.said().must_say("create-missing-sources: told to stop: the next run goes on from here");
+        let log = log.await.unwrap();
+        assert!(
+            log.contains("create-missing-sources: told to stop: the next run goes on from here"),
+            "{log}"
+        );
         ground.next_pod(&pod, RESUMES).await;
         ground.heal();
         let said = helm.said().or_panic();
@@ -128,16 +132,17 @@ fn a_second_upgrade_while_the_first_one_still_runs_never_makes_two_writers(helm:
     on_an_old_cluster(helm, async |ground| {
         ground.add_broken_application("slow").await;
         let witness = Witness::begin(&ground.client);
-        ground.event_mesh("install", &[&ALONE[..], &["--timeout", "4s"]].concat()).failed();
+        // It counts for each hook: the Job is reached, however slow the machine is.
+        ground.event_mesh("install", &[&ALONE[..], &["--timeout", "8s"]].concat()).failed();
         let first = ground.half_way("slow").await;
-        let log = kubectl_meanwhile(&["logs", "--follow", "--namespace", SYSTEM, pod_name(&first)]);
+        let log = ground.follow(&first).await;
         // The first pod hangs: it hears that it is to stop, but cannot act on it before it is let go.
         let (id, _) = container(&first).unwrap();
         node::signal(&id, "STOP");
         let upgrade = ground.event_mesh_meanwhile("upgrade", &ALONE);
         let second = ground.next_pod(&first, "waiting for the lock Lease/kyma-system/belay-event-mesh").await;
         node::signal(&id, "CONT");
-        let last_words = log.said().all;
+        let last_words = log.await.unwrap();
         let last_line = last_words.lines().last().unwrap_or_default();
         assert!(
             last_line.contains("told to stop") || last_line.contains("stopped at once"),
