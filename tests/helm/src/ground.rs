@@ -73,6 +73,8 @@ pub const ELSEWHERE: &str = "elsewhere";
 /// The users' namespaces of all scenes.
 const USERS: [&str; 3] = ["migratefromeventbusupgradetest", "migratefromeventmeshupgradetest", "shop"];
 
+/// What the family keeps in its home.
+const OF_THE_FAMILY: &str = "belay.dev/family=event-mesh";
 /// What the charts of the family make for a release, wherever it is.
 const OF_A_RELEASE: &str = "belay.dev/release,belay.dev/family=event-mesh";
 
@@ -165,7 +167,7 @@ async fn clear(client: &Client) {
     kubectl(&["uncordon", "--selector", "kubernetes.io/os=linux"]).or_panic();
     let all = ListParams::default();
     let of_a_release = ListParams::default().labels(OF_A_RELEASE);
-    let of_the_family = ListParams::default().labels("belay.dev/family=event-mesh");
+    let of_the_family = ListParams::default().labels(OF_THE_FAMILY);
     let of_a_test = ListParams::default().labels("belay-tests");
     for namespace in [SYSTEM, INTEGRATION] {
         clear_of::<Job>(client, namespace, &of_a_release).await;
@@ -397,7 +399,7 @@ impl Ground {
             said.or_panic().stdout.lines().map(str::to_owned).collect::<Vec<_>>()
         };
         let mut found = get("secrets", ["--field-selector", "type=belay.dev/journal"]);
-        found.extend(get("configmaps", ["--selector", "belay.dev/family"]));
+        found.extend(get("configmaps", ["--selector", OF_THE_FAMILY]));
         found
     }
 
