@@ -3,7 +3,6 @@
 use std::{
     fmt::Debug,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -36,7 +35,10 @@ use standins::{
 };
 use tokio::task::JoinHandle;
 
-use crate::programs::{Helm, Meanwhile, Said, belay, kubeconfig, kubectl};
+use crate::{
+    clusters::{Pool, kubeconfig},
+    programs::{Helm, Meanwhile, Said, belay, kubectl},
+};
 
 /// The family's home, and the release's namespace.
 pub const SYSTEM: &str = seed::SYSTEM;
@@ -78,9 +80,8 @@ const OF_THE_FAMILY: &str = "belay.dev/family=event-mesh";
 /// What the charts of the family make for a release, wherever it is.
 const OF_A_RELEASE: &str = "belay.dev/release,belay.dev/family=event-mesh";
 
-/// The tests of a family change the same objects: one at a time, whatever the test runner is told. Another family has a lock of its
-/// own, since a test touches what bears its family's label and no more.
-static EVENT_MESH_LOCK: Mutex<()> = Mutex::new(());
+/// The clusters, as the tests of the event mesh share them.
+static CLUSTERS: Pool = Pool::new();
 
 /// A cluster with something to migrate: Applications without sources, and an Event Bus that runs.
 pub fn on_an_old_cluster(helm: u8, test: impl AsyncFnOnce(Ground)) {
@@ -150,7 +151,7 @@ fn on_a_cluster(helm: u8, test: impl AsyncFnOnce(Ground)) {
 }
 
 fn on_a_cluster_with(helm: u8, behaviour: Behaviour, test: impl AsyncFnOnce(Ground)) {
-    let _alone = EVENT_MESH_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let _taken = CLUSTERS.take();
     // Two threads of its own for the stand-ins: the test itself blocks while Helm runs.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {

@@ -4,7 +4,10 @@ use std::{env, fs, os::unix::fs::symlink, path::Path, process::Command};
 
 use tempfile::TempDir;
 
-use crate::programs::{Said, UNTHROTTLED, kubeconfig, needed};
+use crate::{
+    clusters::kubeconfig,
+    programs::{Said, UNTHROTTLED, needed},
+};
 
 /// The guide, relative to this crate.
 const GUIDE: &str = "../../docs/event-mesh.md";

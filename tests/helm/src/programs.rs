@@ -12,6 +12,8 @@ use std::{
 
 use serde_json::Value;
 
+use crate::clusters::kubeconfig;
+
 /// What a program said, and how it ended.
 #[derive(Debug)]
 pub struct Said {
@@ -50,12 +52,6 @@ pub fn needed(variable: &str, what: &str) -> PathBuf {
             "{variable} must name {what}: these tests work on a real cluster and run only when told on which one"
         ),
     }
-}
-
-/// The kubeconfig of the cluster that the tests may change.
-#[must_use]
-pub fn kubeconfig() -> PathBuf {
-    needed("BELAY_TEST_KUBECONFIG", "the kubeconfig of a cluster that these tests may change as they like")
 }
 
 /// Helm's hooks are some 200 calls, and its client pauses after the first 100 out of consideration for clusters that others

@@ -1,6 +1,6 @@
 //! The shipped charts on a real cluster, under Helm 3 and under Helm 4.
 //!
-//! `src/lib.rs` says what they need. They take turns on the one cluster, whatever `--test-threads` says. A filter chooses among
+//! `src/lib.rs` says what they need. They take turns on each cluster, whatever `--test-threads` says. A filter chooses among
 //! them: `cargo test --workspace --test helm -- core::` runs the core alone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
