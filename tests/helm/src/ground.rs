@@ -3,10 +3,10 @@
 use std::{
     fmt::Debug,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
+use futures::AsyncReadExt as _;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -21,7 +21,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{DeleteParams, ListParams},
+    api::{DeleteParams, ListParams, LogParams},
 };
 use serde_json::Value;
 use standins::{
@@ -33,8 +33,12 @@ use standins::{
     policies,
     seed::{self, Seed, seed},
 };
+use tokio::task::JoinHandle;
 
-use crate::programs::{Helm, Meanwhile, Said, belay, kubeconfig, kubectl};
+use crate::{
+    clusters::{Pool, kubeconfig},
+    programs::{Helm, Meanwhile, Said, belay, kubectl},
+};
 
 /// The family's home, and the release's namespace.
 pub const SYSTEM: &str = seed::SYSTEM;
@@ -71,8 +75,13 @@ pub const ELSEWHERE: &str = "elsewhere";
 /// The users' namespaces of all scenes.
 const USERS: [&str; 3] = ["migratefromeventbusupgradetest", "migratefromeventmeshupgradetest", "shop"];
 
-/// All tests change the same cluster: one at a time, whatever the test runner is told.
-static TURN: Mutex<()> = Mutex::new(());
+/// What the family keeps in its home.
+const OF_THE_FAMILY: &str = "belay.dev/family=event-mesh";
+/// What the charts of the family make for a release, wherever it is.
+const OF_A_RELEASE: &str = "belay.dev/release,belay.dev/family=event-mesh";
+
+/// The clusters, as the tests of the event mesh share them.
+static CLUSTERS: Pool = Pool::new();
 
 /// A cluster with something to migrate: Applications without sources, and an Event Bus that runs.
 pub fn on_an_old_cluster(helm: u8, test: impl AsyncFnOnce(Ground)) {
@@ -142,7 +151,7 @@ fn on_a_cluster(helm: u8, test: impl AsyncFnOnce(Ground)) {
 }
 
 fn on_a_cluster_with(helm: u8, behaviour: Behaviour, test: impl AsyncFnOnce(Ground)) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _taken = CLUSTERS.take();
     // Two threads of its own for the stand-ins: the test itself blocks while Helm runs.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -158,8 +167,8 @@ fn on_a_cluster_with(helm: u8, behaviour: Behaviour, test: impl AsyncFnOnce(Grou
 async fn clear(client: &Client) {
     kubectl(&["uncordon", "--selector", "kubernetes.io/os=linux"]).or_panic();
     let all = ListParams::default();
-    let of_a_release = ListParams::default().labels("belay.dev/release");
-    let of_a_family = ListParams::default().labels("belay.dev/family");
+    let of_a_release = ListParams::default().labels(OF_A_RELEASE);
+    let of_the_family = ListParams::default().labels(OF_THE_FAMILY);
     let of_a_test = ListParams::default().labels("belay-tests");
     for namespace in [SYSTEM, INTEGRATION] {
         clear_of::<Job>(client, namespace, &of_a_release).await;
@@ -177,7 +186,7 @@ async fn clear(client: &Client) {
         "delete",
         "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings",
         "--selector",
-        "belay.dev/release",
+        OF_A_RELEASE,
     ])
     .or_panic();
     // A step that still runs writes its journal and holds its lock: these go when it is gone.
@@ -188,8 +197,8 @@ async fn clear(client: &Client) {
     .await
     .unwrap();
     for namespace in [SYSTEM, INTEGRATION] {
-        clear_of::<Lease>(client, namespace, &of_a_family).await;
-        clear_of::<ConfigMap>(client, namespace, &of_a_family).await;
+        clear_of::<Lease>(client, namespace, &of_the_family).await;
+        clear_of::<ConfigMap>(client, namespace, &of_the_family).await;
         for kind in ["helm.sh/release.v1", "belay.dev/journal"] {
             clear_of::<Secret>(client, namespace, &ListParams::default().fields(&format!("type={kind}")))
                 .await;
@@ -304,12 +313,27 @@ impl Ground {
             .await
             .unwrap();
         let pod = another().await.expect("the next pod still runs");
-        cluster::wait_until_told(&format!("the next pod says {sentence}"), SOON, async || {
-            Ok(kubectl(&["logs", "--namespace", SYSTEM, pod_name(&pod)]).all.contains(sentence))
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), SYSTEM);
+        cluster::wait_until(&format!("the next pod says {sentence}"), SOON, async || {
+            // The kubelet has no log of a container that begins to run.
+            let log = pods.logs(pod_name(&pod), &LogParams::default()).await.unwrap_or_default();
+            Ok(log.contains(sentence))
         })
         .await
         .unwrap();
         pod
+    }
+
+    /// Follows what a pod says, to its end. From when this returns nothing is missed, even if the pod is deleted.
+    pub async fn follow(&self, pod: &Pod) -> JoinHandle<String> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), SYSTEM);
+        let to_the_end = LogParams { follow: true, ..LogParams::default() };
+        let mut lines = Box::pin(pods.log_stream(pod_name(pod), &to_the_end).await.unwrap());
+        tokio::spawn(async move {
+            let mut log = String::new();
+            lines.read_to_string(&mut log).await.unwrap();
+            log
+        })
     }
 
     /// Pods of a step whose container runs.
@@ -361,8 +385,7 @@ impl Ground {
         ];
         let mut remains = Vec::new();
         for list in lists {
-            let arguments =
-                [&["get"], list, &["--selector", "belay.dev/release", "--output", "name"]].concat();
+            let arguments = [&["get"], list, &["--selector", OF_A_RELEASE, "--output", "name"]].concat();
             remains.extend(kubectl(&arguments).or_panic().stdout.lines().map(str::to_owned));
         }
         remains
@@ -377,7 +400,7 @@ impl Ground {
             said.or_panic().stdout.lines().map(str::to_owned).collect::<Vec<_>>()
         };
         let mut found = get("secrets", ["--field-selector", "type=belay.dev/journal"]);
-        found.extend(get("configmaps", ["--selector", "belay.dev/family"]));
+        found.extend(get("configmaps", ["--selector", OF_THE_FAMILY]));
         found
     }
 

@@ -4,7 +4,10 @@ use std::{env, fs, os::unix::fs::symlink, path::Path, process::Command};
 
 use tempfile::TempDir;
 
-use crate::programs::{Said, kubeconfig, needed};
+use crate::{
+    clusters::kubeconfig,
+    programs::{Said, UNTHROTTLED, needed},
+};
 
 /// The guide, relative to this crate.
 const GUIDE: &str = "../../docs/event-mesh.md";
@@ -46,6 +49,7 @@ impl Reader {
             .current_dir(self.place.path())
             .env("PATH", path)
             .env("KUBECONFIG", kubeconfig())
+            .envs(UNTHROTTLED)
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .output()
             .unwrap();

@@ -12,6 +12,8 @@ use std::{
 
 use serde_json::Value;
 
+use crate::clusters::kubeconfig;
+
 /// What a program said, and how it ended.
 #[derive(Debug)]
 pub struct Said {
@@ -52,15 +54,13 @@ pub fn needed(variable: &str, what: &str) -> PathBuf {
     }
 }
 
-/// The kubeconfig of the cluster that the tests may change.
-#[must_use]
-pub fn kubeconfig() -> PathBuf {
-    needed("BELAY_TEST_KUBECONFIG", "the kubeconfig of a cluster that these tests may change as they like")
-}
+/// Helm's hooks are some 200 calls, and its client pauses after the first 100 out of consideration for clusters that others
+/// use too.
+pub const UNTHROTTLED: [(&str, &str); 2] = [("HELM_QPS", "500"), ("HELM_BURST_LIMIT", "1000")];
 
 fn command(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
-    command.args(arguments).env("KUBECONFIG", kubeconfig());
+    command.args(arguments).env("KUBECONFIG", kubeconfig()).envs(UNTHROTTLED);
     command
 }
 
@@ -98,6 +98,14 @@ impl Meanwhile {
         Self { child, hears: Some(hears) }
     }
 
+    /// Interrupts it, as a pipeline does that is cancelled: Helm records the release as failed and leaves its hooks as they are.
+    pub fn interrupt(self) -> Said {
+        let process = held(&self.child).id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &process]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "process {process} could not be interrupted");
+        self.said()
+    }
+
     /// What it has said, once it has ended by itself.
     pub fn said(mut self) -> Said {
         self.hears.take().unwrap().join().unwrap()
@@ -127,12 +135,6 @@ fn read(mut from: impl Read) -> String {
 /// Runs kubectl.
 pub fn kubectl(arguments: &[&str]) -> Said {
     call(&needed("KUBECTL", "a kubectl"), arguments)
-}
-
-/// Runs kubectl in the background until it ends by itself.
-#[must_use]
-pub fn kubectl_meanwhile(arguments: &[&str]) -> Meanwhile {
-    Meanwhile::start(command(&needed("KUBECTL", "a kubectl"), arguments))
 }
 
 /// Runs belay on this machine.
@@ -196,6 +198,11 @@ mod tests {
     fn what_runs_beside_a_test_is_heard_to_its_end() {
         let said = shell("echo out; echo err >&2; exit 3").said().failed();
         assert_eq!((said.stdout.as_str(), said.all.as_str()), ("out\n", "out\nerr\n"));
+    }
+
+    #[test]
+    fn what_runs_beside_a_test_can_be_interrupted() {
+        shell("exec sleep 60").interrupt().failed();
     }
 
     #[test]

@@ -6,10 +6,11 @@ use helm_tests::{
 };
 use standins::{cluster::wait_until_told, seed::EVENT_BUS};
 
-/// Once is enough: no Helm has a part in it, and the autoscaler looks only every 15 s.
-#[test]
-fn an_autoscaler_pauses_at_zero_and_resumes_after_restore() {
-    on_an_old_cluster(4, async |ground| {
+// Once is enough: no Helm has a part in it.
+under_helm!(more { helm_3: [], helm_4: [an_autoscaler_pauses_at_zero_and_resumes_after_restore] });
+
+fn an_autoscaler_pauses_at_zero_and_resumes_after_restore(helm: u8) {
+    on_an_old_cluster(helm, async |ground| {
         let (deployment, _) = EVENT_BUS[0];
         let there = ["--namespace", SYSTEM];
         kubectl(

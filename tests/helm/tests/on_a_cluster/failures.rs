@@ -7,11 +7,23 @@ use helm_tests::{
 };
 use standins::{cluster::wait_until, fixtures::IMAGE, seed::EVENT_BUS};
 
-under_both_helms!(
-    an_upgrade_that_fails_says_why_leaves_every_object_as_it_was_and_is_rerun_by_hand,
-    a_failed_upgrade_can_be_rolled_back_by_helm,
-    an_install_that_fails_can_be_taken_back_by_helm,
-    a_pod_that_does_not_end_fails_the_second_step_and_the_workloads_come_back,
+under_helm!(
+    core {
+        helm_3: [an_upgrade_that_fails_says_why_leaves_every_object_as_it_was_and_is_rerun_by_hand],
+        helm_4: [a_failed_upgrade_can_be_rolled_back_by_helm]
+    }
+    more {
+        helm_3: [
+            a_failed_upgrade_can_be_rolled_back_by_helm,
+            an_install_that_fails_can_be_taken_back_by_helm,
+            a_pod_that_does_not_end_fails_the_second_step_and_the_workloads_come_back,
+        ],
+        helm_4: [
+            an_upgrade_that_fails_says_why_leaves_every_object_as_it_was_and_is_rerun_by_hand,
+            an_install_that_fails_can_be_taken_back_by_helm,
+            a_pod_that_does_not_end_fails_the_second_step_and_the_workloads_come_back,
+        ]
+    }
 );
 
 /// Only the step that fails; the other one would cost time.
@@ -19,11 +31,11 @@ const ALONE: [&str; 2] = ["--set", "only={create-missing-sources}"];
 
 /// That step, with a wait that is over soon.
 const SHORT_WAIT: [&str; 2] =
-    ["--set", "only={create-missing-sources},steps.create-missing-sources.readyWithin=8"];
+    ["--set", "only={create-missing-sources},steps.create-missing-sources.readyWithin=5"];
 
 /// What the step says when the source of the Application `broken` does not become Ready. Without the quotes that
 /// Helm 4 would escape.
-const VERDICT: &str = "create-missing-sources: failed: waited 8 s for HTTPSource/kyma-integration/broken and its Channel \
+const VERDICT: &str = "create-missing-sources: failed: waited 5 s for HTTPSource/kyma-integration/broken and its Channel \
                        Ready: HTTPSource/kyma-integration/broken Ready is False: ServiceNotReady, The adapter Service is \
                        not yet ready";
 const RESTORED: &str = "Everything is as it was before: 2 changes were taken back";
@@ -122,7 +134,7 @@ fn a_pod_that_does_not_end_fails_the_second_step_and_the_workloads_come_back(hel
         ];
         kubectl(&run).or_panic();
         let before = state(&ground.client).await;
-        let short = "steps.scale-down-legacy.deadline=45,steps.scale-down-legacy.undoReserve=60";
+        let short = "steps.scale-down-legacy.deadline=20,steps.scale-down-legacy.undoReserve=60";
         let said = ground.event_mesh("install", &["--set", short]).failed();
         said.must_say("scale-down-legacy: failed: ");
         said.must_say("Pod/kyma-system/stuck still exist");

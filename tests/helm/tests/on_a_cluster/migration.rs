@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, fs, os::unix::fs::symlink, path::PathBuf};
 
 use helm_tests::{
     ground::{Ground, INTEGRATION, SOON, STEPS, SYSTEM, on_a_scene, test_chart},
-    guide::{self, Reader},
-    programs::{Said, needed},
+    guide::Reader,
+    programs::Said,
 };
 use kube::{ResourceExt as _, api::ListParams};
 use serde_json::json;
@@ -22,17 +22,16 @@ use standins::{
     landscape::{Instance, Scene, State},
 };
 
-under_both_helms!(
-    bug_5_9_every_namespace_moves_to_the_mesh_without_a_gap_and_the_bus_is_purged_a_release_later,
-);
+use crate::guide::{LOOK, LOOK_FIRST, PURGE, UNDO, UNDO_WITH_KUBECTL, UPGRADE};
 
-/// What the guide's commands are called, in the order in which the tests below run them.
-const LOOK_FIRST: &str = "look-first";
-const UPGRADE: &str = "upgrade";
-const LOOK: &str = "look";
-const PURGE: &str = "purge";
-const UNDO_WITH_KUBECTL: &str = "undo-with-kubectl";
-const UNDO: [&str; 3] = ["undo-the-second-half", "undo-the-chart", "undo-the-first-half"];
+// The way back once is enough: Helm's part in it is a rollback, which has tests of its own.
+under_helm!(more {
+    helm_3: [bug_5_9_every_namespace_moves_to_the_mesh_without_a_gap_and_the_bus_is_purged_a_release_later],
+    helm_4: [
+        bug_5_9_every_namespace_moves_to_the_mesh_without_a_gap_and_the_bus_is_purged_a_release_later,
+        the_whole_migration_is_taken_back_without_a_gap,
+    ]
+});
 
 /// Two names of the one image that the node holds: what counts is that they differ.
 const OLD_IMAGE: &str = "docker.io/library/belay-standins:dev";
@@ -200,14 +199,12 @@ fn bug_5_9_every_namespace_moves_to_the_mesh_without_a_gap_and_the_bus_is_purged
     });
 }
 
-/// Once is enough: Helm's part in it is a rollback, which has tests of its own.
-#[test]
-fn the_whole_migration_is_taken_back_without_a_gap() {
+fn the_whole_migration_is_taken_back_without_a_gap(helm: u8) {
     let scene = scene();
-    on_a_scene(4, &scene, async |ground| {
+    on_a_scene(helm, &scene, async |ground| {
         the_release_before(&ground).await;
         let before = uids_on_mesh(&ground).await;
-        let reader = Reader::with(4, &test_chart("installation"), OLD_REVISION, OLD_IMAGE);
+        let reader = Reader::with(helm, &test_chart("installation"), OLD_REVISION, OLD_IMAGE);
         reader.run(UPGRADE).or_panic();
         // Whoever upgrades twice finds the release before two revisions back.
         nothing_to_do(&reader.run(UPGRADE).or_panic());
@@ -224,26 +221,4 @@ fn the_whole_migration_is_taken_back_without_a_gap() {
         reader.run(UNDO_WITH_KUBECTL).or_panic();
         ground.event_bus_must_have([2, 1]).await;
     });
-}
-
-/// A block that no test runs may be wrong.
-#[test]
-fn every_command_of_the_guide_is_run_by_a_test() {
-    let mut run = [&[LOOK_FIRST, UPGRADE, LOOK, PURGE, UNDO_WITH_KUBECTL][..], &UNDO].concat();
-    run.sort_unstable();
-    let mut there = guide::names();
-    there.sort_unstable();
-    assert_eq!(there, run);
-}
-
-/// A reader looks for what the step said.
-#[test]
-fn the_guide_quotes_the_steps_in_their_own_words() {
-    let steps = fs::read(needed("BELAY_BIN", "the belay executable")).unwrap();
-    let quotations = guide::quotations();
-    assert!(quotations.len() > 15, "{quotations:?}");
-    let steps = String::from_utf8_lossy(&steps);
-    for quotation in quotations {
-        assert!(steps.contains(&quotation), "no step says {quotation:?}");
-    }
 }

@@ -5,9 +5,15 @@ use helm_tests::{
     programs::{Helm, kubectl},
 };
 
-under_both_helms!(
-    a_workload_that_was_scaled_down_is_upgraded_and_rolled_back_by_its_own_chart,
-    a_source_that_the_step_made_is_taken_over_by_its_applications_own_release,
+under_helm!(
+    core {
+        helm_3: [a_workload_that_was_scaled_down_is_upgraded_and_rolled_back_by_its_own_chart],
+        helm_4: [a_source_that_the_step_made_is_taken_over_by_its_applications_own_release]
+    }
+    more {
+        helm_3: [a_source_that_the_step_made_is_taken_over_by_its_applications_own_release],
+        helm_4: [a_workload_that_was_scaled_down_is_upgraded_and_rolled_back_by_its_own_chart]
+    }
 );
 
 const BUS: &str = "legacy-bus";
