@@ -264,12 +264,8 @@ async fn told(stage: &Stage, uri: &str) -> (u16, bool) {
 
 #[tokio::test]
 async fn what_fails_until_the_deadline_tells_at_the_third_try_that_it_is_now_and_works_from_then_on() {
-    let failing = |at| Fault::FailForGood {
-        at,
-        status: 500,
-        scope: Scope::Target,
-        until: Some(Until::Deadline),
-    };
+    let failing =
+        |at| Fault::FailForGood { at, status: 500, scope: Scope::Target, until: Some(Until::Deadline) };
     let one = stage(vec![failing(gets("x", 2))]).await;
     let (x, y) = (format!("{CONFIG_MAPS}/x"), format!("{CONFIG_MAPS}/y"));
     assert_eq!(told(&one, &x).await, (404, false));
@@ -301,9 +297,10 @@ async fn a_call_is_held_back_until_the_lock_is_renewed() {
     assert_eq!(renew().await.unwrap().0, 200, "what is renewed before is not meant");
     let api = stage.api.clone();
     let body = json!({"metadata": {"name": "x"}});
-    let held = tokio::spawn(async move {
-        api.request(Method::POST, CONFIG_MAPS, "application/json", Some(&body)).await
-    });
+    let held =
+        tokio::spawn(
+            async move { api.request(Method::POST, CONFIG_MAPS, "application/json", Some(&body)).await },
+        );
     while stage.proxy.calls().len() < 3 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

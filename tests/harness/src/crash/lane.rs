@@ -110,7 +110,9 @@ impl<S: Scenario> Lane<S> {
 
     /// The calls of an undisturbed run.
     pub(super) fn script(&self) -> Script {
-        Script::new("", &self.calls, &self.rehearsal, |at| self.ends(&self.calls[at], &self.calls[..at], 403).0)
+        Script::new("", &self.calls, &self.rehearsal, |at| {
+            self.ends(&self.calls[at], &self.calls[..at], 403).0
+        })
     }
 
     /// The calls from the moment when a step has to undo; empty if there is nothing that it could undo.
@@ -146,8 +148,9 @@ impl<S: Scenario> Lane<S> {
 
     /// The modes that are asked for.
     fn modes(&self, choice: &Choice) -> Vec<Mode> {
-        let wanted =
-            |mode: &Mode| choice.modes.is_empty() || choice.modes.iter().any(|name| *name == mode.to_string());
+        let wanted = |mode: &Mode| {
+            choice.modes.is_empty() || choice.modes.iter().any(|name| *name == mode.to_string())
+        };
         self.scenario.modes().into_iter().filter(wanted).collect()
     }
 
@@ -197,7 +200,7 @@ impl<S: Scenario> Lane<S> {
         let left_out = script.left_out().into_iter().chain(undo.left_out());
         lines.extend(left_out.map(|call| format!("no point: {call}")));
         let name = self.scenario.name();
-        Ok(lines.into_iter().map(|line| format!("{name} {line}\n")).collect())
+        Ok(lines.into_iter().map(|line| format!("{name} {line}")).collect::<Vec<_>>().join("\n"))
     }
 
     /// The state after an undisturbed run, and nothing left open.
