@@ -20,7 +20,7 @@ override UPSTREAM_CRDS := $(abspath $(UPSTREAM_CRDS))
 export UPSTREAM_CRDS
 
 ifeq ($(shell uname -sm),Linux x86_64)
-include tests/tools/target.env
+include tests/target.env
 export CARGO_BUILD_TARGET CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS
 endif
 # release is what is shipped. dev is what the tests have built anyway: the same code, without minutes of optimisation.
@@ -66,6 +66,7 @@ rootfs:
 	mkdir -p $(ROOTFS)
 	strip -o $(ROOTFS)/belay $(BUILT_$(PROFILE))/belay
 	for step in $$($(ROOTFS)/belay --list | awk '{print $$1}'); do ln $(ROOTFS)/belay $(ROOTFS)/$$step; done
+	@tests/tools/knows-no-tests $(PROFILE) $(ROOTFS)/belay
 
 .PHONY: ready-for-image
 ready-for-image:
