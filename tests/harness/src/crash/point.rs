@@ -210,8 +210,9 @@ mod tests {
             Bytes::new()
         };
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let call = Call::new(&method.parse().unwrap(), path, query, body, Duration::ZERO);
-        Call { nth, ..call }
+        let mut call = Call::new(&method.parse().unwrap(), path, query, body, Duration::ZERO);
+        call.nth = nth;
+        call
     }
 
     const PODS: &str = "/api/v1/namespaces/a/pods";
@@ -221,7 +222,8 @@ mod tests {
         let read = call("GET", PODS, "", 1);
         let create = call("POST", PODS, "x", 1);
         let again = call("GET", PODS, "", 2);
-        let renewal = Call { renews: true, ..call("GET", "/apis/coordination.k8s.io/v1/leases", "", 1) };
+        let mut renewal = call("GET", "/apis/coordination.k8s.io/v1/leases", "", 1);
+        renewal.renews = true;
         let one = [read.clone(), create.clone(), again.clone(), renewal];
         let other = [create, read, call("GET", "/api/v1/nodes", "", 1)];
         let script = Script::new("", &one, &other, |_| Stage::Acting);
@@ -245,7 +247,11 @@ mod tests {
     #[test]
     fn what_is_made_again_after_a_conflict_or_until_something_is_gone_is_no_point() {
         let pod = format!("{PODS}/x");
-        let answered = |call: Call, status| Call { status: Some(status), fate: Fate::Answered, ..call };
+        let answered = |mut call: Call, status| {
+            call.status = Some(status);
+            call.fate = Fate::Answered;
+            call
+        };
         let run = [
             answered(call("PATCH", &pod, "", 1), 200),
             answered(call("PATCH", &pod, "", 2), 422),
