@@ -93,13 +93,15 @@ struct Count {
     surely: u32,
 }
 
-/// How often a run makes each call.
-fn count(calls: &[Call]) -> BTreeMap<String, Count> {
+/// How often a run makes each call. From a place on it has turned to something else, and does not depend on what was
+/// written before: undo looks at every object.
+fn count(calls: &[Call], from: usize) -> BTreeMap<String, Count> {
     let mut counts: BTreeMap<String, Count> = BTreeMap::new();
     for (at, call) in calls.iter().enumerate() {
+        let before = if at < from { &calls[..at] } else { &calls[from..at] };
         let count = counts.entry(call.what()).or_default();
         count.made += 1;
-        count.surely += u32::from(!call.renews && !is_conditional(call, &calls[..at]));
+        count.surely += u32::from(!call.renews && !is_conditional(call, before));
     }
     counts
 }
@@ -124,7 +126,7 @@ impl Script {
         (other, other_from): (&[Call], usize),
         stage: impl Fn(usize) -> Stage,
     ) -> Self {
-        let (of_one, of_other) = (count(one), count(other));
+        let (of_one, of_other) = (count(one, from), count(other, other_from));
         let counts = |what: &str| {
             let of = |counts: &BTreeMap<String, Count>| counts.get(what).copied().unwrap_or_default();
             let (one, other) = (of(&of_one), of(&of_other));
