@@ -47,7 +47,11 @@ async fn a_step_that_keeps_its_promises_passes_every_point() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_takes_its_time_holds_too() {
     let slow = ["outage", "fail-403"];
-    let tally = try_with("", &slow, &["2", "12"]).await.unwrap();
+    let calls = [
+        "AccessReview: create /apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        "Move: create /api/v1/namespaces/toy-crash/configmaps new-a",
+    ];
+    let tally = try_with("", &slow, &calls).await.unwrap();
     println!("{tally}");
     assert!(tally.is_good());
     assert_eq!(tally.total(), (4, 4));

@@ -130,7 +130,7 @@ pub trait Scenario: Send + Sync + 'static {
 pub struct Choice {
     /// Only these modes, by name; empty: all.
     pub modes: Vec<String>,
-    /// Only these calls, by their numbers in what `--show` prints; empty: all.
+    /// Only these calls, by the number or the name that `--show` prints; empty: all.
     pub calls: Vec<String>,
     /// A sample of at most so many, and of each mode at least one; none: all.
     pub sample: Option<usize>,

@@ -155,14 +155,15 @@ impl Script {
         }
     }
 
-    /// The points of a mode at the calls of these numbers; none given: at all calls.
-    pub(super) fn points(&self, mode: Mode, numbers: &[String]) -> Vec<Point> {
+    /// The points of a mode at these calls, by number or by name; none given: at all calls.
+    pub(super) fn points(&self, mode: Mode, wanted: &[String]) -> Vec<Point> {
         let mut writes = 0;
         let mut points = Vec::new();
         for Line { number, call, stage, left_out } in &self.lines {
             let written_before = writes;
             writes += usize::from(call.is_write() && !call.renews);
-            let chosen = numbers.is_empty() || numbers.contains(number);
+            let chosen =
+                wanted.is_empty() || wanted.contains(number) || wanted.contains(&call.named().to_string());
             if left_out.is_some() || !mode.suits(call) || !chosen {
                 continue;
             }
@@ -178,7 +179,7 @@ impl Script {
             let group = Group::new(mode, call, *stage, written);
             points.push(Point { mode, place, group, kind: Kind::of(call) });
         }
-        if mode.suits_renewal() && numbers.is_empty() {
+        if mode.suits_renewal() && wanted.is_empty() {
             points.extend(self.renewal(mode));
         }
         points
@@ -288,15 +289,17 @@ mod tests {
     }
 
     #[test]
-    fn a_call_can_be_chosen_by_the_number_that_is_shown() {
+    fn a_call_can_be_chosen_by_the_number_or_the_name_that_is_shown() {
         let before = call("GET", PODS, "", 1);
         let run = [before, call("GET", PODS, "", 2), call("POST", PODS, "x", 1)];
         let script = Script::new("u", (&run, 1), (&run, 1), |_| Stage::Acting);
         assert!(script.left_out().is_empty(), "what came before counts: {:?}", script.left_out());
         let numbers: Vec<&str> = script.lines.iter().map(|line| line.number.as_str()).collect();
         assert_eq!(numbers, ["u1", "u2"]);
-        let points = script.points(Mode::KillBeforeInUndo, &["u2".to_owned()]);
-        assert_eq!(points.len(), 1);
-        assert_eq!(points[0].place, Place::Call(run[2].named()));
+        for wanted in ["u2".to_owned(), format!("Move: create {PODS} x")] {
+            let points = script.points(Mode::KillBeforeInUndo, &[wanted]);
+            assert_eq!(points.len(), 1);
+            assert_eq!(points[0].place, Place::Call(run[2].named()));
+        }
     }
 }

@@ -43,7 +43,7 @@ struct Arguments {
     /// Try only this way of going wrong, for instance kill-before or fail-403
     #[arg(long)]
     mode: Vec<String>,
-    /// Try only this call, by its number in what --show prints
+    /// Try only this call, by the number or the name that --show prints; an order may change, a name does not
     #[arg(long)]
     call: Vec<String>,
     /// Try a fixed sample, at most 150 points over all scenarios: every mode of every scenario, and all kinds of calls
