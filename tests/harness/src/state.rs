@@ -22,8 +22,7 @@ pub struct Area {
     pub kind: Resource,
     /// The namespace; none for cluster-scoped kinds and for all namespaces.
     pub namespace: Option<String>,
-    /// Only objects whose name begins so. Workers that share an API server tell their cluster-scoped objects apart
-    /// by it.
+    /// Only objects whose name begins so.
     pub prefix: Option<String>,
     /// Only objects whose labels are so, as a label selector.
     pub selector: Option<String>,
