@@ -169,10 +169,10 @@ impl Trail {
     }
 
     /// A move on this object begins.
-    fn begin(&mut self, object: &ObjectRef) {
+    fn begin(&mut self, object: &ObjectRef, now: Instant) {
         if !self.began.iter().any(|(known, _)| known == object) {
             self.began.reserve_exact(1);
-            self.began.push((object.clone(), Instant::now()));
+            self.began.push((object.clone(), now));
         }
     }
 
@@ -301,7 +301,12 @@ impl Actor {
             let (object, what) = (entry.object.to_string(), past_tense(&entry.action));
             if !outcomes.iter().any(|known| known.object == object) {
                 let detail = "by an earlier attempt".to_owned();
-                outcomes.push(Outcome { object, what: what.to_owned(), detail, at: crate::journal::now() });
+                outcomes.push(Outcome {
+                    object,
+                    what: what.to_owned(),
+                    detail,
+                    at: self.cluster.clock().timestamp(),
+                });
             }
         }
     }
@@ -330,8 +335,12 @@ impl Actor {
         } else {
             log::log!(level, "{what} {object}: {detail}");
         }
-        let outcome =
-            Outcome { object: object.to_string(), what: what.to_owned(), detail, at: crate::journal::now() };
+        let outcome = Outcome {
+            object: object.to_string(),
+            what: what.to_owned(),
+            detail,
+            at: self.cluster.clock().timestamp(),
+        };
         lock(&self.outcomes).push(outcome);
     }
 
@@ -419,13 +428,13 @@ impl Actor {
             if step.writes() && *self.stop.borrow() {
                 return ChainEnd::Stopped;
             }
-            if step.writes() && bound && !wrote && Instant::now() >= self.cluster.deadline() {
+            if step.writes() && bound && !wrote && self.cluster.clock().now() >= self.cluster.deadline() {
                 let why = format!("{}: the deadline has passed before it could be begun", chain.subject);
                 self.note(&chain.subject, "failed", why.clone());
                 return ChainEnd::Failed { why, hopeless: true };
             }
             if step.writes() {
-                trail.begin(&step.object);
+                trail.begin(&step.object, self.cluster.clock().now());
                 self.begin(step);
             }
             match self.make(step, &mut trail).await {
@@ -908,7 +917,8 @@ impl Actor {
         let mut may = crate::preflight::may_get(&self.cluster, kind, namespace, None).await?;
         if !may {
             // Helm re-creates RBAC under a running pod.
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            let clock = self.cluster.clock();
+            clock.sleep(clock.patience(Duration::from_secs(1))).await;
             may = crate::preflight::may_get(&self.cluster, kind, namespace, None).await?;
         }
         known.insert(key, may);
@@ -1064,7 +1074,7 @@ impl Actor {
 
     /// Time until the deadline that counts now.
     pub(crate) fn time_left(&self) -> Duration {
-        self.cluster.deadline().saturating_duration_since(Instant::now())
+        self.cluster.deadline().saturating_duration_since(self.cluster.clock().now())
     }
 
     /// Waits until the object with this uid is gone.
@@ -1085,10 +1095,11 @@ impl Actor {
         within: Duration,
         served_by: Option<&ObjectRef>,
     ) -> Result<(), Broken> {
-        let until = Instant::now() + within;
+        let clock = self.cluster.clock();
+        let until = clock.now() + within;
         loop {
             let seen = Arc::new(AtomicBool::new(false));
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.saturating_duration_since(clock.now());
             let wait = Wait::gone(object, gone, left, served_by, seen.clone());
             self.wait(object, &wait, &Trail::default()).await?;
             // A watch that never had the object may only be behind: then the server must say that it is gone.
@@ -1105,13 +1116,14 @@ impl Actor {
                     wait.what
                 )));
             }
-            tokio::time::sleep(BEHIND).await;
+            clock.sleep(BEHIND).await;
         }
     }
 
     /// Waits, on the watch that all waits on the kind share.
     pub(crate) async fn wait(&self, object: &ObjectRef, wait: &Wait, trail: &Trail) -> Result<(), Broken> {
-        let begun = Instant::now();
+        let clock = self.cluster.clock();
+        let begun = clock.now();
         let until = (begun + wait.within).min(self.cluster.deadline());
         let waiter = self.watches.waiter(&wait.scopes);
         let mut stop = self.stop.subscribe();
@@ -1144,9 +1156,9 @@ impl Actor {
                 Progress::Suspect(what, after) => {
                     let since = match &suspect {
                         Some((same, since)) if *same == what => *since,
-                        _ => Instant::now(),
+                        _ => clock.now(),
                     };
-                    if since.elapsed() >= after {
+                    if clock.since(since) >= after {
                         return Err(Broken::Hopeless(format!("waiting for {}: {what}", wait.what)));
                     }
                     again = again.min(since + after);
@@ -1154,21 +1166,21 @@ impl Actor {
                     what
                 }
             };
-            if begun.elapsed() >= SAY_AFTER {
+            if clock.since(begun) >= SAY_AFTER {
                 lock(&self.waiting).insert(object.clone(), format!("{} ({last})", wait.what));
             } else {
                 again = again.min(begun + SAY_AFTER);
             }
-            if Instant::now() >= until {
+            if clock.now() >= until {
                 return Err(Broken::Because(format!(
                     "waited {} for {}: {last}",
-                    shown_time(begun.elapsed()),
+                    shown_time(clock.since(begun)),
                     wait.what
                 )));
             }
             tokio::select! {
                 () = waiter.changed() => {}
-                () = tokio::time::sleep_until(again) => {}
+                () = clock.sleep_until(again) => {}
                 halt = self.cluster.wait_halted() => return Err(Broken::Call(Failure::Halted(halt))),
                 changed = stop.wait_for(|stop| *stop) => if changed.is_ok() { return Err(Broken::Stopped) },
             }
@@ -1180,16 +1192,17 @@ impl Actor {
     /// The lines that a plan wants said at the end, from what its scopes show now.
     pub(crate) async fn closing_lines(&self, closing: &Closing) -> Vec<String> {
         let waiter = self.watches.waiter(&closing.scopes);
-        let until = Instant::now() + SAY_AFTER;
+        let clock = self.cluster.clock();
+        let until = clock.now() + SAY_AFTER;
         loop {
             match waiter.look(&[], |view| (closing.lines)(view)) {
                 Ok(lines) => return lines,
-                Err(why) if Instant::now() >= until => return vec![format!("not known: {why}")],
+                Err(why) if clock.now() >= until => return vec![format!("not known: {why}")],
                 Err(_) => {}
             }
             tokio::select! {
                 () = waiter.changed() => {}
-                () = tokio::time::sleep_until(until) => {}
+                () = clock.sleep_until(until) => {}
             }
         }
     }

@@ -26,6 +26,7 @@ use tokio::{
 };
 
 use crate::{
+    clock::Clock,
     object::{Kind, ObjectRef},
     plan::Propagation,
 };
@@ -371,10 +372,11 @@ pub struct Cluster {
     /// Calls that wait for a slot.
     queued: AtomicUsize,
     room: Notify,
+    clock: Clock,
     until: Mutex<Instant>,
     forbidden_may_pass: Duration,
     gate: watch::Sender<Gate>,
-    sure_until: Mutex<Option<Instant>>,
+    sure_until: Mutex<Option<Duration>>,
     lands_until: Mutex<Option<Instant>>,
     calls: AtomicU64,
 }
@@ -445,17 +447,18 @@ fn percent(value: &str) -> String {
 }
 
 impl Cluster {
-    /// Wraps a client. `concurrency` bounds the calls in flight, `until` is when retrying ends.
+    /// Wraps a client. `concurrency` bounds the calls in flight, and retrying ends when `patience` does.
     #[must_use]
-    pub fn new(client: Client, concurrency: usize, until: Instant) -> Self {
+    pub fn new(client: Client, clock: Clock, concurrency: usize, patience: Duration) -> Self {
         Self {
             client,
             slots: Semaphore::new(concurrency.max(1)),
             concurrency: concurrency.max(1),
             queued: AtomicUsize::new(0),
             room: Notify::new(),
-            until: Mutex::new(until),
-            forbidden_may_pass: FORBIDDEN_MAY_PASS,
+            until: Mutex::new(clock.now() + patience),
+            forbidden_may_pass: clock.patience(FORBIDDEN_MAY_PASS),
+            clock,
             gate: watch::Sender::new(Gate::Open),
             sure_until: Mutex::new(None),
             lands_until: Mutex::new(None),
@@ -474,6 +477,12 @@ impl Cluster {
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// The run's clock.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Sets the moment at which retrying ends.
@@ -536,23 +545,24 @@ impl Cluster {
         });
     }
 
-    /// Says until when it is sure whose the lock is; none where there is no lock.
-    pub fn sure_until(&self, until: Option<Instant>) {
+    /// Says until when it is sure whose the lock is, as time since boot: others count while this machine sleeps. None
+    /// where there is no lock.
+    pub fn sure_until(&self, until: Option<Duration>) {
         *lock(&self.sure_until) = until;
     }
 
     /// Holds writes back as soon as it is not sure any more whose the lock is. A process that was stopped for a while
-    /// (a debugger, a frozen cgroup) would else write before it has found out that another one has the lock by now.
+    /// (a debugger, a frozen cgroup, a machine asleep) would else write before it has found out that another one has the lock by now.
     fn pause_if_unsure(&self, call: &Call<'_>) {
         let until = *lock(&self.sure_until);
-        if call.writes() && until.is_some_and(|until| Instant::now() >= until) {
+        if call.writes() && until.is_some_and(|until| self.clock.since_boot() >= until) {
             self.pause(true);
         }
     }
 
     /// Notes that calls whose answers nobody saw may still land: until when?
     pub fn may_land_late(&self) {
-        *lock(&self.lands_until) = Some(Instant::now() + SERVER_TIMEOUT);
+        *lock(&self.lands_until) = Some(self.clock.now() + self.clock.patience(SERVER_TIMEOUT));
     }
 
     /// Until when a call that nobody waits for may still land, if there is one.
@@ -604,7 +614,7 @@ impl Cluster {
             }
             tokio::select! {
                 changed = gate.changed() => if changed.is_err() { return Ok(()) },
-                () = tokio::time::sleep_until(self.deadline()) => {
+                () = self.clock.sleep_until(self.deadline()) => {
                     return Err(Failure::OutOfTime {
                         call: call.to_string(), tries: 0, last: "the lock could not be renewed".to_owned(),
                     });
@@ -615,9 +625,10 @@ impl Cluster {
 
     /// One call, with all its retries.
     async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
+        let longest = self.clock.patience(Duration::from_secs(5));
         let mut delays = ExponentialBuilder::default()
-            .with_min_delay(Duration::from_millis(100))
-            .with_max_delay(Duration::from_secs(5))
+            .with_min_delay(Duration::from_millis(100).min(longest))
+            .with_max_delay(longest)
             .with_jitter()
             .without_max_times()
             .build();
@@ -644,8 +655,7 @@ impl Cluster {
                         if call.method == Method::POST
                             && answer.code == 409
                             && answer.reason != "AlreadyExists"
-                            && refused_since.get_or_insert_with(Instant::now).elapsed()
-                                < CONFLICT_MAY_PASS =>
+                            && self.is_within(CONFLICT_MAY_PASS, &mut refused_since) =>
                     {
                         (answer.to_string(), answer.retry_after)
                     }
@@ -660,8 +670,7 @@ impl Cluster {
                         return Err(Failure::Halted(why));
                     }
                     Verdict::RetryForAWhile | Verdict::Quota => {
-                        let since = *refused_since.get_or_insert_with(Instant::now);
-                        if since.elapsed() >= self.forbidden_may_pass {
+                        if !self.is_within(self.forbidden_may_pass, &mut refused_since) {
                             return Err(Failure::Refused { call: call.to_string(), answer });
                         }
                         (answer.to_string(), answer.retry_after)
@@ -675,18 +684,24 @@ impl Cluster {
                     }
                 },
             };
-            let delay = delays.next().unwrap_or(Duration::from_secs(5)).max(wait.unwrap_or_default());
-            if Instant::now() + delay >= self.deadline() {
+            let delay = delays.next().unwrap_or(longest).max(wait.unwrap_or_default());
+            if self.clock.now() + delay >= self.deadline() {
                 return Err(Failure::OutOfTime { call: call.to_string(), tries, last });
             }
             // Hiccups pass unseen; what lasts must not look like a hung program.
             let level = if tries % 5 == 0 { log::Level::Warn } else { log::Level::Debug };
             log::log!(level, "{call}: {last}; trying again in {delay:.1?} (try {tries})");
             tokio::select! {
-                () = tokio::time::sleep(delay) => {}
+                () = self.clock.sleep(delay) => {}
                 halt = self.wait_halted() => return Err(Failure::Halted(halt)),
             }
         }
+    }
+
+    /// Whether what is refused since the first such answer may still pass.
+    fn is_within(&self, patience: Duration, since: &mut Option<Instant>) -> bool {
+        let since = *since.get_or_insert_with(|| self.clock.now());
+        self.clock.since(since) < self.clock.patience(patience)
     }
 
     async fn send(&self, call: &Call<'_>) -> Result<Value, Missed> {
@@ -695,6 +710,10 @@ impl Cluster {
         let request = call.request().map_err(|error| lost(&error))?;
         let exchange = async {
             let response = self.client.send(request).await.map_err(|error| lost(&error))?;
+            #[cfg(debug_assertions)]
+            if self.clock.obey(response.headers()) {
+                self.set_deadline(self.clock.now());
+            }
             let code = response.status().as_u16();
             let retry_after = response
                 .headers()
@@ -708,9 +727,10 @@ impl Cluster {
                 Err(Missed::Answered(Answer::parse(code, retry_after, &body)))
             }
         };
-        tokio::time::timeout(ANSWER_TIMEOUT, exchange)
+        self.clock
+            .within(ANSWER_TIMEOUT, exchange)
             .await
-            .unwrap_or_else(|_| Err(Missed::Lost(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))))
+            .unwrap_or_else(|| Err(Missed::Lost(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))))
     }
 
     /// One try that passes by gate, slots and retries: the lock's own calls must get through when others may not.
@@ -747,13 +767,13 @@ impl Cluster {
     /// nothing where it is not told.
     pub async fn server_version(&self) -> Option<String> {
         let asked = self.unguarded(Method::GET, "/version".to_owned(), None);
-        match tokio::time::timeout(Duration::from_secs(5), asked).await {
-            Ok(Ok(version)) => version.get("gitVersion").and_then(Value::as_str).map(str::to_owned),
-            Ok(Err(missed)) => {
+        match self.clock.within(Duration::from_secs(5), asked).await {
+            Some(Ok(version)) => version.get("gitVersion").and_then(Value::as_str).map(str::to_owned),
+            Some(Err(missed)) => {
                 log::debug!("the cluster's version is not known: {missed:?}");
                 None
             }
-            Err(_) => None,
+            None => None,
         }
     }
 
@@ -1064,14 +1084,14 @@ mod tests {
         let fake = Fake::new(|_, _| (200, json!({})));
         let cluster = fake.cluster(4);
         cluster.set_deadline(Instant::now() + Duration::from_millis(100));
-        cluster.sure_until(Some(Instant::now()));
+        cluster.sure_until(Some(cluster.clock().since_boot()));
         let object = crate::kinds::CONFIG_MAP.object("ns", "a");
         let held = cluster.create(&object, &object.manifest(), Mode::Real).await;
         assert!(matches!(held, Err(Failure::OutOfTime { tries: 0, .. })), "{held:?}");
         assert!(cluster.get_path("/apis").await.is_ok());
         assert_eq!(calls_in(&fake), ["GET /apis"]);
         cluster.set_deadline(Instant::now() + Duration::from_secs(5));
-        cluster.sure_until(Some(Instant::now() + Duration::from_secs(5)));
+        cluster.sure_until(Some(cluster.clock().since_boot() + Duration::from_secs(5)));
         cluster.pause(false);
         assert!(cluster.create(&object, &object.manifest(), Mode::Real).await.is_ok());
     }

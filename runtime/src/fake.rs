@@ -8,9 +8,12 @@ use std::{
 use http::{Request, Response};
 use kube::{Client, client::Body};
 use serde_json::Value;
-use tokio::{sync::Notify, time::Instant};
+use tokio::sync::Notify;
 
-use crate::cluster::{Cluster, lock};
+use crate::{
+    clock::Clock,
+    cluster::{Cluster, lock},
+};
 
 /// A path below which no answer comes until the test says so.
 const SLOW: &str = "/slow";
@@ -54,7 +57,7 @@ impl Fake {
                 Response::builder().status(code).body(Body::from(bytes.into_bytes()))
             }
         });
-        Cluster::new(Client::new(service, "default"), concurrency, Instant::now() + Duration::from_secs(5))
+        Cluster::new(Client::new(service, "default"), Clock::default(), concurrency, Duration::from_secs(5))
     }
 
     /// Methods and paths of all calls so far.

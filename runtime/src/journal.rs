@@ -532,7 +532,7 @@ impl Ledger {
 
     /// Opens a journal with its first entries: chunks first, head last.
     pub async fn open(&mut self, run: &str, entries: &[Entry]) -> Result<(), Trouble> {
-        let now = now();
+        let now = self.cluster.clock().timestamp();
         let journal = Journal {
             run: run.to_owned(),
             status: Status::Open,
@@ -601,7 +601,7 @@ impl Ledger {
         let mut head = self.head.clone();
         let Some(journal) = head.current() else { return Ok(()) };
         change(journal);
-        journal.changed = now();
+        journal.changed = self.cluster.clock().timestamp();
         self.write_head(head).await
     }
 
@@ -636,7 +636,10 @@ impl Ledger {
                 Ok(()) => return Ok(()),
                 Err(failure) if failure.is_conflict() => return Err(failure),
                 // A node that is drained is often not the only thing that is restarted.
-                Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+                Err(_) => {
+                    let clock = self.cluster.clock();
+                    clock.sleep(clock.patience(Duration::from_secs(1))).await;
+                }
             }
         }
         let (object, body) = self.head_secret(&head);
@@ -654,7 +657,7 @@ impl Ledger {
         if let Some(journal) = head.journals.iter_mut().find(|journal| journal.run == run) {
             journal.status = status;
             journal.undoing = None;
-            journal.changed = now();
+            journal.changed = self.cluster.clock().timestamp();
             // Somebody has taken it up.
             journal.handed_on = false;
             remark.clone_into(&mut journal.remark);
@@ -668,7 +671,8 @@ impl Ledger {
         let mut body = secret(&object, "head", &serde_json::to_vec(head).unwrap_or_default());
         body["metadata"]["labels"] = json!({"belay.dev/step": self.step});
         // A write that changes nothing would leave the version as it is, and hold nobody off.
-        body["metadata"]["annotations"] = json!({"belay.dev/written": jiff::Timestamp::now().to_string()});
+        body["metadata"]["annotations"] =
+            json!({"belay.dev/written": self.cluster.clock().wall().to_string()});
         if let Some(version) = &self.version {
             body["metadata"]["resourceVersion"] = version.as_str().into();
         }
@@ -846,12 +850,6 @@ fn pack(entries: &[Entry]) -> anyhow::Result<Vec<(Vec<u8>, usize)>> {
 
 fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
-}
-
-/// The time, as Kubernetes writes it.
-#[must_use]
-pub fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 #[cfg(test)]

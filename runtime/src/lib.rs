@@ -5,8 +5,11 @@
 //! plan out, looks again, and either finishes or puts the cluster back as it was. [`run`](mod@run) tells that story
 //! from top to bottom.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test has no run whose clock it could ask"))]
+
 pub mod act;
 pub mod args;
+pub mod clock;
 pub mod cluster;
 pub mod dry_run;
 #[cfg(test)]
@@ -25,6 +28,7 @@ pub mod undo;
 pub mod watch;
 
 pub use args::Common;
+pub use clock::Clock;
 pub use cluster::Failure;
 pub use object::{Body, FieldPath, Kind, ObjectRef, kinds};
 pub use plan::{

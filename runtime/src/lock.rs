@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::Instant};
 
 use crate::{
+    clock::Clock,
     cluster::{Answer, Cluster, Failure, Halt, Missed, Mode, Precondition},
     object::{ObjectRef, kinds, resource_version, text, uid},
     plan::Propagation,
@@ -377,6 +378,7 @@ impl Lock {
         home: &str,
         errand: Errand,
     ) -> Result<Self, NotLocked> {
+        let clock = cluster.clock();
         let object = lease(meta.family, home);
         let me = Holder::me();
         let mine = Claim { family: meta.family, holder: me.written(), doing: errand.doing };
@@ -393,15 +395,15 @@ impl Lock {
             // With nothing known of the holder, only our own clock counts: its clock may be wrong.
             let version = found.as_ref().map(resource_version).unwrap_or_default().to_owned();
             let expired = match &unchanged {
-                Some((seen, since)) if *seen == version => since.elapsed() >= LASTS,
+                Some((seen, since)) if *seen == version => clock.since(*since) >= LASTS,
                 _ => {
-                    unchanged = Some((version, Instant::now()));
+                    unchanged = Some((version, clock.now()));
                     false
                 }
             };
             if life == Life::Dead || (life == Life::Unknown && expired) {
                 // Others count from when it landed, which may have been long before its answer came.
-                let asked = Instant::now();
+                let asked = clock.since_boot();
                 match write(cluster, &object, &mine, found.as_ref()).await {
                     Ok(_) => {
                         let from_the_dead = holder.as_ref().is_some_and(|holder| *holder != me);
@@ -428,7 +430,7 @@ impl Lock {
             }
             let holder = holder.map(|holder| holder.to_string()).unwrap_or_default();
             let waits = life == Life::Unknown || errand.waits_for_the_living;
-            if !waits || Instant::now() >= errand.until {
+            if !waits || clock.now() >= errand.until {
                 return Err(NotLocked::Held { holder, lease: object.to_string() });
             }
             if !said {
@@ -436,7 +438,7 @@ impl Lock {
                 said = true;
             }
             tokio::select! {
-                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                () = clock.sleep(clock.patience(Duration::from_secs(1))) => {}
                 halt = cluster.wait_halted() => return Err(Failure::Halted(halt).into()),
             }
         }
@@ -446,12 +448,13 @@ impl Lock {
     /// looks again. Of two, the home whose name comes later gives way at once, and the other goes on when it has. One that
     /// does not give way has looked before ours was there, and is at work: then we do.
     async fn in_the_only_home(self, meta: &Meta, home: &str) -> Result<Self, NotLocked> {
-        let until = Instant::now() + GIVES_WAY;
+        let clock = self.cluster.clock().clone();
+        let until = clock.now() + GIVES_WAY;
         loop {
             let why_not = match other_homes(&self.cluster, meta, home).await {
                 Ok(others) => match others.first() {
                     None => return Ok(self),
-                    Some(other) if other.as_str() > home && Instant::now() < until => None,
+                    Some(other) if other.as_str() > home && clock.now() < until => None,
                     Some(other) => Some(second_home(meta, other)),
                 },
                 // Nobody with this account could look before, either, and it went on.
@@ -465,7 +468,7 @@ impl Lock {
                 return Err(why_not);
             }
             // A halt is met by the next look.
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            clock.sleep(clock.patience(Duration::from_millis(500))).await;
         }
     }
 
@@ -529,19 +532,21 @@ struct Claim {
     doing: String,
 }
 
-async fn renew(cluster: Arc<Cluster>, object: ObjectRef, mine: Claim, mut renewed: Instant) {
+async fn renew(cluster: Arc<Cluster>, object: ObjectRef, mine: Claim, mut renewed: Duration) {
+    let clock = cluster.clock();
     cluster.sure_until(Some(renewed + UNSURE));
     let mut forbidden: Option<Instant> = None;
     loop {
-        tokio::time::sleep(if renewed.elapsed() > RENEWED { Duration::from_secs(1) } else { RENEWED }).await;
-        let asked = Instant::now();
+        let is_late = clock.since_boot().saturating_sub(renewed) > RENEWED;
+        clock.sleep(if is_late { Duration::from_secs(1) } else { RENEWED }).await;
+        let asked = clock.since_boot();
         let result = async {
             let found = cluster.unguarded(Method::GET, object.path(), None).await?;
             if text(&found, "/spec/holderIdentity") != Some(mine.holder.as_str()) {
                 let now = text(&found, "/spec/holderIdentity").unwrap_or_default();
                 return Ok(Some(format!("{object} is now held by '{now}'")));
             }
-            let body = body(&object, &mine, Some(&found));
+            let body = body(clock, &object, &mine, Some(&found));
             cluster.unguarded(Method::PUT, object.path(), Some(&body)).await.map(|_| None)
         }
         .await;
@@ -558,21 +563,24 @@ async fn renew(cluster: Arc<Cluster>, object: ObjectRef, mine: Claim, mut renewe
             }
             // Somebody wrote between our read and our write: the next read tells who.
             Err(Missed::Answered(answer)) if answer.code == 409 => {}
-            Err(Missed::Answered(answer)) if lasting(&answer, &mut forbidden) => {
+            Err(Missed::Answered(answer)) if lasting(clock, &answer, &mut forbidden) => {
                 return cluster.halt(Halt::LockLost(format!("{object} cannot be renewed: {answer}")));
             }
             Err(missed) => log::debug!("the lock {object} was not renewed: {missed:?}"),
         }
-        if renewed.elapsed() >= UNSURE {
+        if clock.since_boot().saturating_sub(renewed) >= UNSURE {
             cluster.pause(true);
         }
     }
 }
 
 /// Whether an answer to a Lease call means that it will not get better.
-fn lasting(answer: &Answer, forbidden: &mut Option<Instant>) -> bool {
+fn lasting(clock: &Clock, answer: &Answer, forbidden: &mut Option<Instant>) -> bool {
     match answer.code {
-        403 => forbidden.get_or_insert_with(Instant::now).elapsed() >= FORBIDDEN_MAY_PASS,
+        403 => {
+            let since = *forbidden.get_or_insert_with(|| clock.now());
+            clock.since(since) >= clock.patience(FORBIDDEN_MAY_PASS)
+        }
         408 | 429 | 500..=504 => false,
         _ => true,
     }
@@ -590,7 +598,8 @@ async fn once(
     let mut forbidden = None;
     let mut tries = 0;
     // After the deadline a release still deserves a moment, not more.
-    let until = cluster.deadline().max(Instant::now() + Duration::from_secs(5));
+    let clock = cluster.clock();
+    let until = cluster.deadline().max(clock.now() + Duration::from_secs(5));
     loop {
         tries += 1;
         let last = match cluster.unguarded(method.clone(), path.clone(), body).await {
@@ -598,16 +607,16 @@ async fn once(
             Err(Missed::Answered(answer)) if answer.code == 401 => {
                 return Err(Failure::Halted(Halt::Unauthorized(answer.message)));
             }
-            Err(Missed::Answered(answer)) if lasting(&answer, &mut forbidden) => {
+            Err(Missed::Answered(answer)) if lasting(clock, &answer, &mut forbidden) => {
                 return Err(Failure::Refused { call, answer });
             }
             Err(Missed::Answered(answer)) => answer.to_string(),
             Err(Missed::Lost(error)) => error,
         };
-        if Instant::now() + Duration::from_secs(1) >= until {
+        if clock.now() + Duration::from_secs(1) >= until {
             return Err(Failure::OutOfTime { call, tries, last });
         }
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        clock.sleep(clock.patience(Duration::from_millis(500))).await;
     }
 }
 
@@ -625,7 +634,7 @@ async fn write(
     mine: &Claim,
     found: Option<&Value>,
 ) -> Result<Value, Failure> {
-    let body = body(object, mine, found);
+    let body = body(cluster.clock(), object, mine, found);
     if found.is_some() {
         once(cluster, Method::PUT, object.path(), Some(&body)).await
     } else {
@@ -634,9 +643,9 @@ async fn write(
     }
 }
 
-fn body(object: &ObjectRef, mine: &Claim, found: Option<&Value>) -> Value {
+fn body(clock: &Clock, object: &ObjectRef, mine: &Claim, found: Option<&Value>) -> Value {
     let holder = mine.holder.as_str();
-    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let now = clock.timestamp_micros();
     let same = found.and_then(|lease| text(lease, "/spec/holderIdentity")) == Some(holder);
     let acquired = found.and_then(|lease| text(lease, "/spec/acquireTime")).filter(|_| same).unwrap_or(&now);
     let transitions = found
@@ -792,12 +801,12 @@ mod tests {
         let object = lease("f", "ns");
         let found = json!({"spec": {"holderIdentity": "a", "acquireTime": "then", "leaseTransitions": 3}});
         let by = |holder: &str| Claim { family: "f", holder: holder.into(), doing: "step".into() };
-        let renewal = body(&object, &by("a"), Some(&found));
+        let renewal = body(&Clock::default(), &object, &by("a"), Some(&found));
         assert_eq!(
             (&renewal["spec"]["acquireTime"], &renewal["spec"]["leaseTransitions"]),
             (&json!("then"), &json!(3))
         );
-        let takeover = body(&object, &by("b"), Some(&found));
+        let takeover = body(&Clock::default(), &object, &by("b"), Some(&found));
         assert_eq!(takeover["spec"]["leaseTransitions"], 4);
         assert_ne!(takeover["spec"]["acquireTime"], "then");
     }

@@ -5,7 +5,9 @@ use std::{io::Write as _, sync::OnceLock};
 use env_logger::{Builder, Env, Target};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::args::LogFormat;
+use tokio::time::Instant;
+
+use crate::{args::LogFormat, clock::Clock};
 
 /// Sets up logging. `RUST_LOG` narrows or widens it; the default is what an operator wants.
 pub fn init(format: LogFormat) {
@@ -13,12 +15,12 @@ pub fn init(format: LogFormat) {
     builder.target(Target::Stderr);
     match format {
         LogFormat::Text => builder.format(|out, record| {
-            let time = jiff::Timestamp::now().strftime("%H:%M:%S");
+            let time = wall().strftime("%H:%M:%S");
             writeln!(out, "{time} {:<5} {}", record.level(), record.args())
         }),
         LogFormat::Json => builder.format(|out, record| {
             let line = serde_json::json!({
-                "time": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
+                "time": wall().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
                 "level": record.level().as_str().to_lowercase(),
                 "message": record.args().to_string(),
             });
@@ -29,16 +31,22 @@ pub fn init(format: LogFormat) {
     let _ = builder.try_init();
 }
 
+/// The logger is the process's and not a run's, so it has no run's clock.
+fn wall() -> jiff::Timestamp {
+    Clock::default().wall()
+}
+
 /// The progress of a phase: a bar on a terminal, else a line every few seconds.
 pub struct Meter {
     bar: ProgressBar,
-    begun: std::time::Instant,
+    clock: Clock,
+    begun: Instant,
 }
 
 impl Meter {
     /// Counts up to `total` chains.
     #[must_use]
-    pub fn new(total: usize) -> Self {
+    pub fn new(total: usize, clock: &Clock) -> Self {
         static STYLE: OnceLock<ProgressStyle> = OnceLock::new();
         let style = STYLE.get_or_init(|| {
             ProgressStyle::with_template("{bar:30} {pos} of {len} {msg}")
@@ -46,7 +54,7 @@ impl Meter {
         });
         let bar = ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr_with_hz(4));
         bar.set_style(style.clone());
-        Self { bar, begun: std::time::Instant::now() }
+        Self { bar, clock: clock.clone(), begun: clock.now() }
     }
 
     /// One chain has ended.
@@ -58,7 +66,7 @@ impl Meter {
     pub fn say(&self, (waiting, more): (Vec<String>, usize)) {
         let (done, total) = (self.bar.position(), self.bar.length().unwrap_or_default());
         #[allow(clippy::cast_precision_loss)] // A rate for people.
-        let rate = done as f64 / self.begun.elapsed().as_secs_f64().max(0.001);
+        let rate = done as f64 / self.clock.since(self.begun).as_secs_f64().max(0.001);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let waits = if waiting.is_empty() {
             String::new()

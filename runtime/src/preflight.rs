@@ -95,9 +95,11 @@ pub async fn check(
             });
         }
         log::info!("waiting for {}: a dependency may be installing it", shown(&missing));
-        while !missing.is_empty() && Instant::now() + LOOK_AGAIN < until {
+        let clock = cluster.clock();
+        let look_again = clock.patience(LOOK_AGAIN);
+        while !missing.is_empty() && clock.now() + look_again < until {
             tokio::select! {
-                () = tokio::time::sleep(LOOK_AGAIN) => {}
+                () = clock.sleep(look_again) => {}
                 halt = cluster.wait_halted() => return Err(Failure::Halted(halt)),
             }
             missing = not_served(cluster, &needs.targets).await?;
@@ -330,7 +332,8 @@ async fn forbidden(cluster: &Cluster, rules: &[Rule]) -> Result<(Vec<Finding>, V
     }
     let mut asked: Vec<(&Rule, &str)> =
         rules.iter().flat_map(|rule| rule.verbs.iter().map(move |verb| (rule, *verb))).collect();
-    let patience = Instant::now() + RIGHTS_MAY_COME;
+    let clock = cluster.clock();
+    let patience = clock.now() + clock.patience(RIGHTS_MAY_COME);
     loop {
         let denied: Vec<(&Rule, &str)> = stream::iter(asked)
             .map(|(rule, verb)| async move {
@@ -349,7 +352,7 @@ async fn forbidden(cluster: &Cluster, rules: &[Rule]) -> Result<(Vec<Finding>, V
             .into_iter()
             .filter(|(rule, _)| !rule.namespace.as_ref().is_some_and(|namespace| absent.contains(namespace)))
             .collect();
-        if denied.is_empty() || Instant::now() >= patience {
+        if denied.is_empty() || clock.now() >= patience {
             let mut sentences: Vec<String> = denied.iter().map(|(rule, verb)| refusal(rule, verb)).collect();
             sentences.sort();
             sentences.dedup();
@@ -357,7 +360,7 @@ async fn forbidden(cluster: &Cluster, rules: &[Rule]) -> Result<(Vec<Finding>, V
             return Ok((findings, absent));
         }
         asked = denied;
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        clock.sleep(clock.patience(Duration::from_secs(1))).await;
     }
 }
 

@@ -458,7 +458,7 @@ pub async fn publish(
     let good = report.result.exit_code() == 0;
     let mut body = object.manifest();
     let reason: String = report.result.word().split([' ', ',']).map(capitalised).collect();
-    body["eventTime"] = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string().into();
+    body["eventTime"] = cluster.clock().timestamp_micros().into();
     body["reportingController"] = "belay.dev/step".into();
     body["reportingInstance"] = report.step.clone().into();
     body["action"] = "Migrate".into();

@@ -12,9 +12,10 @@ use tokio::{signal::unix::SignalKind, sync::Mutex, time::Instant};
 use crate::{
     act::{Actor, Broken, ChainEnd, Manner, Outcome, RELEASED, StopAll, is_made, sentence},
     args::{Common, OnFailure},
+    clock::Clock,
     cluster::{Cluster, Failure, Halt},
     dry_run,
-    journal::{Entries, Entry, Journal, Ledger, RESTORED_BY_HAND, Status, Trouble, head_name, now},
+    journal::{Entries, Entry, Journal, Ledger, RESTORED_BY_HAND, Status, Trouble, head_name},
     lock::{self, Lock, NotLocked},
     logging::Meter,
     object::{Kind, ObjectRef, kinds, shown_time, text, uid},
@@ -128,7 +129,8 @@ fn cannot_tell(why: &str) -> Ending {
 
 /// Runs a step to its verdict.
 pub async fn run<S: Step>(common: &Common, own: &S::Args) -> Ending {
-    let begun = Begun { at: Instant::now(), started: now() };
+    let clock = Clock::of_this_machine();
+    let begun = Begun { at: clock.now(), started: clock.timestamp() };
     if let Some(mistake) = common.mistake().or_else(|| misnamed(&S::needs(own, common).rules)) {
         return Ending::new(Ended::Usage, mistake);
     }
@@ -136,8 +138,7 @@ pub async fn run<S: Step>(common: &Common, own: &S::Args) -> Ending {
         Ok(client) => client,
         Err(error) => return Ending::new(Ended::Usage, format!("{error:#}")),
     };
-    let cluster =
-        Arc::new(Cluster::new(client, usize::from(common.concurrency), begun.at + S::META.deadline));
+    let cluster = Arc::new(Cluster::new(client, clock, usize::from(common.concurrency), S::META.deadline));
     if let Err(error) = stop_on_sigterm(cluster.clone()) {
         return Ending::new(Ended::Stopped, format!("cannot listen for SIGTERM: {error}"));
     }
@@ -145,12 +146,12 @@ pub async fn run<S: Step>(common: &Common, own: &S::Args) -> Ending {
         common,
         own,
         home: common.home(&S::META),
+        times: Times { forward: begun.at, undo: begun.at },
         cluster,
         begun,
         id: String::new(),
         job: None,
         job_started: None,
-        times: Times { forward: Instant::now(), undo: Instant::now() },
         findings: Vec::new(),
         outcomes: Vec::new(),
         finished_subjects: Vec::new(),
@@ -244,8 +245,17 @@ struct Recovered {
 impl<S: Step> Run<'_, S> {
     const META: Meta = S::META;
 
+    fn clock(&self) -> &Clock {
+        self.cluster.clock()
+    }
+
+    /// Whether the time for going forward is over.
+    fn is_past_deadline(&self) -> bool {
+        self.clock().is_past(self.times.forward)
+    }
+
     async fn story(&mut self) -> Result<Ending, Stop> {
-        self.id = run_id();
+        self.id = run_id(self.clock().wall());
         let ready = match self.look_around().await {
             Ok(ready) => ready,
             Err(failure) => return Err(self.not_begun(failure).await),
@@ -344,7 +354,7 @@ impl<S: Step> Run<'_, S> {
                 let started =
                     text(&job, "/status/startTime").and_then(|time| time.parse::<jiff::Timestamp>().ok());
                 let ago = started
-                    .and_then(|time| Duration::try_from(jiff::Timestamp::now().duration_since(time)).ok());
+                    .and_then(|time| Duration::try_from(self.clock().wall().duration_since(time)).ok());
                 // A pod that was evicted does not count as failed, but whoever comes after it comes late.
                 let failed = job.pointer("/status/failed").and_then(Value::as_i64).unwrap_or(0);
                 self.first_pod = failed == 0 && ago.is_none_or(|ago| ago < FIRST_POD_WITHIN);
@@ -360,7 +370,7 @@ impl<S: Step> Run<'_, S> {
 
     fn set_deadline(&self) {
         // The lock and the journal must still be reached when only undo is left.
-        let until = if Instant::now() < self.times.forward { self.times.forward } else { self.times.undo };
+        let until = if self.is_past_deadline() { self.times.undo } else { self.times.forward };
         self.cluster.set_deadline(until);
     }
 
@@ -372,7 +382,7 @@ impl<S: Step> Run<'_, S> {
         }
         // A dependency gets a third of the time to appear: the migration itself needs the rest.
         let patience = self.common.deadline.unwrap_or(Self::META.deadline) / 3;
-        let until = (Instant::now() + patience).min(self.cluster.deadline());
+        let until = (self.clock().now() + patience).min(self.cluster.deadline());
         match preflight::check(&self.cluster, &needs, &rules, until).await? {
             Preflight::NothingToMigrate { why, unserved } => {
                 Ok(Ready::Nothing(why, Missing { unserved, ..Missing::default() }))
@@ -411,7 +421,7 @@ impl<S: Step> Run<'_, S> {
             NotLocked::Call(failure) => Stop::Halt(Halt::NoLock(failure.to_string())),
         };
         let patience = (self.common.deadline.unwrap_or(Self::META.deadline) / 2).min(Duration::from_secs(60));
-        let until = Instant::now() + patience;
+        let until = self.clock().now() + patience;
         let taken = match lock::refuse_second_home(&self.cluster, &Self::META, &self.home).await {
             Ok(()) => Lock::take(&self.cluster, &Self::META, &self.home, until).await,
             Err(not) => Err(not),
@@ -513,7 +523,7 @@ impl<S: Step> Run<'_, S> {
                 if let Some(ending) = self.finish_chains(migration, &chains).await? {
                     return Ok(ending);
                 }
-                if self.common.on_failure == OnFailure::Chain && Instant::now() >= self.times.forward {
+                if self.common.on_failure == OnFailure::Chain && self.is_past_deadline() {
                     return self.keep_the_others(migration).await;
                 }
                 journal.status = Status::Open;
@@ -522,7 +532,7 @@ impl<S: Step> Run<'_, S> {
                 return self.undo(migration, why).await;
             }
             log::info!("resuming: an earlier attempt (run {}) ended half-way", journal.run);
-        } else if Instant::now() >= self.times.forward {
+        } else if self.is_past_deadline() {
             return Err(Stop::Refused("the deadline had passed before the step could begin".to_owned()));
         }
         self.rounds(migration).await
@@ -536,7 +546,7 @@ impl<S: Step> Run<'_, S> {
             Some("an earlier attempt was being undone".to_owned())
         } else if journal.is_given_up() {
             Some(format!("{} attempts died half-way", journal.deaths))
-        } else if Instant::now() >= self.times.forward {
+        } else if self.is_past_deadline() {
             Some("the deadline has passed, counted from the Job's start".to_owned())
         } else {
             None
@@ -586,7 +596,7 @@ impl<S: Step> Run<'_, S> {
                 ));
                 break;
             }
-            if round > 1 && !self.no_return && Instant::now() >= self.times.forward {
+            if round > 1 && !self.no_return && self.is_past_deadline() {
                 self.findings.push(Finding::note(
                     None,
                     format!(
@@ -911,16 +921,15 @@ impl<S: Step> Run<'_, S> {
         chains: &[&Chain],
         manner: Manner,
     ) -> Result<Vec<(ObjectRef, String)>, Stop> {
-        let meter = Meter::new(chains.len());
+        let meter = Meter::new(chains.len(), self.clock());
         let actor = &migration.actor;
         let running = actor.run_chains(chains, manner, |_, _| meter.tick());
         tokio::pin!(running);
-        let mut every = tokio::time::interval(crate::act::SAY_AFTER);
-        every.tick().await;
+        let clock = self.clock().clone();
         let ends = loop {
             tokio::select! {
                 ends = &mut running => break ends,
-                _ = every.tick() => meter.say(actor.waiting_for()),
+                () = clock.sleep(crate::act::SAY_AFTER) => meter.say(actor.waiting_for()),
             }
         };
         let mut failed = Vec::new();
@@ -1065,7 +1074,7 @@ impl<S: Step> Run<'_, S> {
     /// put things back, even if Helm has given up by then.
     fn begin_undo(&self) {
         let reserve = self.common.undo_reserve.unwrap_or(Self::META.undo_reserve);
-        self.cluster.set_deadline(self.times.undo.max(Instant::now() + reserve / 2));
+        self.cluster.set_deadline(self.times.undo.max(self.clock().now() + reserve / 2));
     }
 
     async fn undo(&mut self, migration: &Migration, why: String) -> Result<Ending, Stop> {
@@ -1309,8 +1318,8 @@ impl<S: Step> Run<'_, S> {
             result: ending.result,
             verdict: report::cut(&format!("{}: {}", Self::META.name, ending.verdict)),
             started: self.begun.started.clone(),
-            finished: now(),
-            seconds: self.begun.at.elapsed().as_secs_f64(),
+            finished: self.clock().timestamp(),
+            seconds: self.clock().since(self.begun.at).as_secs_f64(),
             calls: self.cluster.calls(),
             counts: report::count(&self.outcomes),
             findings: self.findings.clone(),
@@ -1333,7 +1342,7 @@ impl<S: Step> Run<'_, S> {
         }
         ending.verdict = report::with_rerun(Self::META.name, ending.result, &ending.verdict, &self.rerun());
         // Even a step that used up all its time may still say what happened.
-        self.cluster.set_deadline(self.cluster.deadline().max(Instant::now() + Duration::from_secs(10)));
+        self.cluster.set_deadline(self.cluster.deadline().max(self.clock().now() + Duration::from_secs(10)));
         let report = Report { versions: report::versions(&self.cluster).await, ..self.report(&ending) };
         let logged = |what: &str, result: Result<(), Failure>| {
             if let Err(failure) = result {
@@ -1354,7 +1363,7 @@ impl<S: Step> Run<'_, S> {
         if let Some(lock) = self.lock.take() {
             logged("the lock could not be released", lock.release().await);
         }
-        log::info!("run {} took {}", self.id, shown_time(self.begun.at.elapsed()));
+        log::info!("run {} took {}", self.id, shown_time(self.clock().since(self.begun.at)));
         ending
     }
 
@@ -1365,7 +1374,7 @@ impl<S: Step> Run<'_, S> {
                 // Whoever comes next is told that nobody died, and so looks only once: a call of ours whose answer was
                 // lost must not land after that.
                 if let Some(until) = self.cluster.lands_until() {
-                    tokio::time::sleep_until(until).await;
+                    self.clock().sleep_until(until).await;
                 }
                 if let Some(ledger) = self.ledger.take()
                     && let Err(failure) = ledger.lock().await.hand_on().await
@@ -1524,8 +1533,7 @@ fn leave_out_refused(plan: &mut Plan) -> bool {
 }
 
 /// A short id that sorts by time.
-fn run_id() -> String {
-    let now = jiff::Timestamp::now();
+fn run_id(now: jiff::Timestamp) -> String {
     // In a pod the process id is always 1, so the fraction of the second has to tell two runs apart.
     format!("{}-{:05x}", now.strftime("%Y%m%d%H%M%S"), now.subsec_nanosecond() / 1000)
 }

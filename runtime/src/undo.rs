@@ -9,7 +9,6 @@ use std::{
 
 use futures::{StreamExt as _, TryStreamExt as _, stream::FuturesUnordered};
 use serde_json::Value;
-use tokio::time::Instant;
 
 use crate::{
     act::{Actor, Broken, CONFLICTS, Trail, describe, disown_patch, made_by, sentence},
@@ -79,7 +78,8 @@ enum Back {
 /// Takes back what a journal's entries say, of all chains or of some.
 pub async fn undo(actor: &Actor, entries: &Entries, chains: Option<&[ObjectRef]>) -> Result<Undone, Halt> {
     actor.resume_waits();
-    let began = Instant::now();
+    let clock = actor.cluster.clock();
+    let began = clock.now();
     let mut undone = pass(actor, entries, chains).await?;
     // A call of a run that died, or one whose answer was lost, may land after we looked. The server drops it after
     // its timeout, so one more look after that sees everything. What counts is when the first look began: it may have
@@ -89,7 +89,7 @@ pub async fn undo(actor: &Actor, entries: &Entries, chains: Option<&[ObjectRef]>
     {
         log::info!("waiting until no late call can land any more, then looking once more");
         tokio::select! {
-            () = tokio::time::sleep_until(until + Duration::from_millis(500)) => {}
+            () = clock.sleep_until(until + clock.patience(Duration::from_millis(500))) => {}
             halt = actor.cluster.wait_halted() => return Err(halt),
         }
         let again = pass(actor, entries, chains).await?;
@@ -771,7 +771,7 @@ mod tests {
     /// Takes the recreation of `a` back, which had this companion.
     async fn taken_back(fake: &Fake, companion: Companion) -> Back {
         let cluster = Arc::new(fake.cluster(1));
-        cluster.set_deadline(Instant::now() + Duration::from_secs(2));
+        cluster.set_deadline(cluster.clock().now() + Duration::from_secs(2));
         let ledger = Ledger::load(&cluster, "home", "s").await.unwrap();
         let ledger = Arc::new(tokio::sync::Mutex::new(ledger));
         let actor = Actor::new(cluster, ledger, Arc::default(), "s/r".to_owned(), Everywhere::default());

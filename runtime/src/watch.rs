@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio::{sync::Notify, task::JoinHandle, time::Instant};
 
 use crate::{
+    clock::Clock,
     cluster::{Cluster, Halt, PAGE, lock},
     object::{Body, Kind, ObjectRef},
 };
@@ -147,6 +148,7 @@ pub struct View<'a> {
     /// What each scope is watched by.
     watched: &'a [Arc<Watched>],
     began: &'a [(ObjectRef, Instant)],
+    clock: &'a Clock,
 }
 
 impl View<'_> {
@@ -165,7 +167,13 @@ impl View<'_> {
     /// How long ago this chain began its own move on an object; none if it has made none in this process.
     #[must_use]
     pub fn since(&self, object: &ObjectRef) -> Option<Duration> {
-        self.began.iter().find(|(known, _)| known == object).map(|(_, began)| began.elapsed())
+        self.began.iter().find(|(known, _)| known == object).map(|(_, began)| self.clock.since(*began))
+    }
+
+    /// The time of day, for times that objects or the journal tell.
+    #[must_use]
+    pub fn wall(&self) -> jiff::Timestamp {
+        self.clock.wall()
     }
 
     /// All objects of a kind in the scopes without a name.
@@ -191,6 +199,7 @@ pub struct Waiter<'a> {
     /// What each scope is watched by.
     watched: Vec<Arc<Watched>>,
     woken: Arc<Notify>,
+    clock: Clock,
 }
 
 impl Waiter<'_> {
@@ -208,7 +217,7 @@ impl Waiter<'_> {
                 return Err(format!("the watch on {}: {trouble}", scope.kind.resource()));
             }
         }
-        Ok(see(&View { scopes: self.scopes, watched: &self.watched, began }))
+        Ok(see(&View { scopes: self.scopes, watched: &self.watched, began, clock: &self.clock }))
     }
 
     /// Resolves at the next change.
@@ -291,7 +300,7 @@ impl Watches {
                 watched
             })
             .collect();
-        Waiter { scopes, watched, woken }
+        Waiter { scopes, watched, woken, clock: self.cluster.clock().clone() }
     }
 
     fn watched(&self, scope: &Scope) -> Arc<Watched> {
@@ -324,20 +333,23 @@ const WATCH_SECONDS: u32 = 25;
 
 /// How long to wait before a broken watch is taken up again. kube's own default goes up to 30 s, too long for a
 /// step that has three minutes in all.
-struct Patience(u32);
+struct Patience {
+    tries: u32,
+    clock: Clock,
+}
 
 impl Iterator for Patience {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        self.0 = (self.0 + 1).min(5);
-        Some(Duration::from_millis(100 << self.0))
+        self.tries = (self.tries + 1).min(5);
+        Some(self.clock.patience(Duration::from_millis(100 << self.tries)))
     }
 }
 
 impl Backoff for Patience {
     fn reset(&mut self) {
-        self.0 = 0;
+        self.tries = 0;
     }
 }
 
@@ -358,7 +370,8 @@ async fn follow(cluster: &Cluster, scope: &Scope, state: &Mutex<State>) {
     if let Some(selector) = &scope.selector {
         config = config.labels(selector);
     }
-    let mut events = std::pin::pin!(watcher(api, config).backoff(Patience(0)));
+    let mut events =
+        std::pin::pin!(watcher(api, config).backoff(Patience { tries: 0, clock: cluster.clock().clone() }));
     // A new list replaces the old one when it is complete: half a list would look like deletions.
     let mut fresh: HashMap<Name, Body> = HashMap::new();
     while let Some(event) = events.next().await {

@@ -14,7 +14,6 @@ use belay_runtime::{
     run::Ending,
 };
 use serde_json::Value;
-use tokio::time::Instant;
 
 use crate::{
     PATIENCE, Shared, WATCHED, ending, family_named, number_of,
@@ -131,7 +130,7 @@ async fn take(cluster: &Arc<Cluster>, meta: &Meta, home: &str) -> Result<Option<
     if !lock::is_home(cluster, meta.family, home).await? {
         return Ok(None);
     }
-    let until = Instant::now() + WATCHED;
+    let until = cluster.clock().now() + WATCHED;
     let errand = Errand { doing: "cleanup".to_owned(), until, waits_for_the_living: false };
     Lock::take_for(cluster, meta, home, errand).await.map(Some)
 }

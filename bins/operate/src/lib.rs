@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::Context as _;
 use belay_runtime::{
-    Failure, Meta, Registered,
+    Clock, Failure, Meta, Registered,
     args::{AccessArgs, LogFormat},
     cluster::{Cluster, Halt},
     journal::Trouble,
@@ -112,7 +112,7 @@ impl Shared {
 
     async fn connect(&self, patience: Duration) -> anyhow::Result<Cluster> {
         let client = self.access.access().client().await.map_err(BadUsage)?;
-        Ok(Cluster::new(client, 32, tokio::time::Instant::now() + patience))
+        Ok(Cluster::new(client, Clock::of_this_machine(), 32, patience))
     }
 
     /// The homes of a family: the one that was given, or wherever its Lease is. `helm uninstall` takes the Lease away and

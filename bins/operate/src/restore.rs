@@ -5,11 +5,11 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use belay_runtime::{
-    Meta, ObjectRef,
+    Clock, Meta, ObjectRef,
     act::{Actor, Outcome, made_by},
     args::duration,
     cluster::{Cluster, Failure, Halt},
-    journal::{Before, Entries, Entry, Journal, Ledger, RESTORED_BY_HAND, Status, now},
+    journal::{Before, Entries, Entry, Journal, Ledger, RESTORED_BY_HAND, Status},
     lock::{self, Errand, Lock, NotLocked},
     object::{is_going, uid},
     plan::{Action, Undo},
@@ -71,7 +71,8 @@ pub(crate) struct UnlockArgs {
 }
 
 pub(crate) async fn restore(args: &RestoreArgs, metas: &[Meta]) -> anyhow::Result<Ending> {
-    let started = (Instant::now(), now());
+    let clock = Clock::of_this_machine();
+    let started = (clock.now(), clock.timestamp());
     let meta = step_named(metas, &args.step)?;
     let cluster = args.shared.cluster(args.deadline).await?;
     let home = args.shared.home_of(&cluster, meta).await?;
@@ -163,7 +164,7 @@ async fn close(
     entries: &Entries,
     undone: &Undone,
 ) -> Result<Option<Failure>, Halt> {
-    cluster.set_deadline(cluster.deadline().max(Instant::now() + GRACE));
+    cluster.set_deadline(cluster.deadline().max(cluster.clock().now() + GRACE));
     let mut closed = Ok(());
     if meta.keeps_done_record {
         // Before the journal is closed: afterwards nobody remembers what has to be forgotten.
@@ -321,8 +322,8 @@ impl Told {
             result: self.result,
             verdict: report::cut(&format!("{}: {}", meta.name, self.verdict)),
             started: self.started,
-            finished: now(),
-            seconds: self.begun.elapsed().as_secs_f64(),
+            finished: cluster.clock().timestamp(),
+            seconds: cluster.clock().since(self.begun).as_secs_f64(),
             calls: cluster.calls(),
             counts: report::count(&self.outcomes),
             findings: Vec::new(),
@@ -546,7 +547,7 @@ async fn accept_locked(
     home: &str,
     remark: &str,
 ) -> anyhow::Result<Ending> {
-    let (begun, started) = (Instant::now(), now());
+    let (begun, started) = (cluster.clock().now(), cluster.clock().timestamp());
     let mut ledger = Ledger::load(cluster, home, meta.name).await?;
     let journal = to_accept(&ledger)?;
     ledger.set_status(&journal.run, Status::Accepted, remark).await?;
@@ -594,7 +595,7 @@ async fn take(
     doing: String,
 ) -> anyhow::Result<Result<Lock, Ending>> {
     // A person does not want to wait for a run that is at work, and then undo what it did.
-    let errand = Errand { doing, until: Instant::now() + WATCHED, waits_for_the_living: false };
+    let errand = Errand { doing, until: cluster.clock().now() + WATCHED, waits_for_the_living: false };
     match Lock::take_for(cluster, meta, home, errand).await {
         Ok(lock) => {
             if lock.from_the_dead {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use belay_runtime::{
-    Failure, Meta,
+    Clock, Failure, Meta,
     cluster::Cluster,
     journal::{Journal, Ledger, RESTORED_BY_HAND, Status, Trouble},
     lock::{self, AtWork, Life},
@@ -571,7 +571,7 @@ fn table(rows: &[Row], notes: &[Note]) -> String {
 
 fn seconds_since(time: &str) -> Option<i64> {
     let then = time.parse::<jiff::Timestamp>().ok()?;
-    Some(jiff::Timestamp::now().duration_since(then).as_secs().max(0))
+    Some(Clock::of_this_machine().wall().duration_since(then).as_secs().max(0))
 }
 
 /// How long ago, as kubectl says it.

@@ -22,6 +22,8 @@ type cluster struct {
 	Bin string `json:"bin"`
 	// Boot is the machine's boot that it was made in. None outlives it.
 	Boot string `json:"boot"`
+	// ShortWaits is for tests: controllers that wait as long as upstream's, out of consideration for large clusters, wait less.
+	ShortWaits bool `json:"shortWaits,omitempty"`
 
 	dir string
 }

@@ -13,7 +13,7 @@ import (
 
 // backend is where a cluster comes from.
 type backend interface {
-	up(ctx context.Context, withNode bool) error
+	up(ctx context.Context, options upOptions) error
 	down(ctx context.Context) error
 	loadImage(ctx context.Context, archive, as string) error
 	// folder holds env and kubeconfig once the cluster is up. No two backends ever share one.
@@ -73,7 +73,7 @@ func (k inKind) clusterName() string { return "belay-" + k.name }
 
 func (k inKind) folder() (string, error) { return foreignFolder("kind", k.name) }
 
-func (k inKind) up(ctx context.Context, _ bool) error {
+func (k inKind) up(ctx context.Context, _ upOptions) error {
 	for _, program := range []string{"docker", "kind"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return fmt.Errorf("CLUSTER=kind needs %s, which is not in PATH; install it, or leave CLUSTER unset", program)
@@ -117,7 +117,7 @@ type existing struct{ name string }
 
 func (e existing) folder() (string, error) { return foreignFolder("existing", e.name) }
 
-func (e existing) up(ctx context.Context, _ bool) error {
+func (e existing) up(ctx context.Context, _ upOptions) error {
 	folder, bin, err := foreign(ctx, e)
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ type unknown struct{ kind string }
 func (u unknown) refuse() error {
 	return fmt.Errorf("CLUSTER=%s is not known; take kind or existing, or leave it unset (%w)", u.kind, errUsage)
 }
-func (u unknown) up(context.Context, bool) error                  { return u.refuse() }
+func (u unknown) up(context.Context, upOptions) error             { return u.refuse() }
 func (u unknown) down(context.Context) error                      { return u.refuse() }
 func (u unknown) loadImage(context.Context, string, string) error { return u.refuse() }
 func (u unknown) folder() (string, error)                         { return "", u.refuse() }

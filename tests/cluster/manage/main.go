@@ -18,23 +18,27 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 )
 
 const usage = `Usage: go -C tests/cluster/manage run . COMMAND
 
   build                             build Kubernetes, Helm 3 and Helm 4 into the cache
-  up [--name N] [--no-node]         bring a cluster up (again: repair it), print "export KUBECONFIG=..."
+  up [--name N] [--no-node] [--short-waits] [--apiservers I,J,...]
+                                    bring a cluster up (again: repair it), print "export KUBECONFIG=..."; with --short-waits
+                                    Jobs, autoscalers and the deletion of namespaces wait less than upstream's, for tests;
+                                    with --apiservers more API servers come up with it, with controllers
   down [--name N]                   take it down, with everything that up made
   status [--name N]                 one line per component; without --name of all clusters
   where [--name N]                  print the folder of a cluster, which holds its env once it is up
   load-image [--name N] [--as REF] ARCHIVE
                                     import an oci-archive or docker-archive (absolute path) into the node
-  apiserver start [--name N] --index I [--with-controllers] [--api-args "..."]
-                                    one more API server (1 to 8) on the same etcd, with objects of its own;
-                                    prints the path of its kubeconfig. Index 0 is the cluster's first one.
-  apiserver stop|kill [--name N] --index I
-                                    end it with SIGTERM, or with SIGKILL
+  apiserver start [--name N] --index I[,J...] [--with-controllers] [--api-args "..."]
+                                    one more API server (1 to 8), or several at once, on the same etcd, each with objects of its
+                                    own; prints the paths of their kubeconfigs, joined by ':'. Index 0 is the cluster's first one.
+  apiserver stop|kill [--name N] --index I[,J...]
+                                    end them with SIGTERM, or with SIGKILL
   install [PACKAGE...]              install what the cluster needs (and PACKAGEs) from Debian, if it is missing
 
 The name is "belay" unless given. CLUSTER=kind or CLUSTER=existing in the environment make up, down and load-image
@@ -79,8 +83,10 @@ func run(ctx context.Context, args []string) error {
 	flags.SetOutput(nowhere{})
 	name := flags.String("name", "", "")
 	noNode := flags.Bool("no-node", false, "")
+	shortWaits := flags.Bool("short-waits", false, "")
 	as := flags.String("as", "", "")
-	index := flags.Int("index", -1, "")
+	index := flags.String("index", "", "")
+	more := flags.String("apiservers", "", "")
 	withControllers := flags.Bool("with-controllers", false, "")
 	apiArgs := flags.String("api-args", "", "")
 	if err := flags.Parse(rest); err != nil {
@@ -107,6 +113,20 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 
+	var indexes []int
+	var err error
+	if strings.HasPrefix(command, "apiserver ") {
+		indexes, err = parseIndexes(*index, 0)
+	} else if *more != "" {
+		indexes, err = parseIndexes(*more, 1)
+		if err == nil && !isEmbedded(os.Getenv("CLUSTER")) {
+			err = fmt.Errorf("only the embedded cluster has more API servers (%w)", errUsage)
+		}
+	}
+	if err != nil {
+		return err
+	}
+
 	switch command {
 	case "help", "-h", "--help", "-help":
 		return flag.ErrHelp
@@ -116,7 +136,7 @@ func run(ctx context.Context, args []string) error {
 	case "install":
 		return install(ctx, append(nodePackages, operands...))
 	case "up":
-		return chooseBackend(chosen).up(ctx, !*noNode)
+		return chooseBackend(chosen).up(ctx, upOptions{withNode: !*noNode, shortWaits: *shortWaits, apiServers: indexes})
 	case "down":
 		return chooseBackend(chosen).down(ctx)
 	case "load-image":
@@ -130,11 +150,11 @@ func run(ctx context.Context, args []string) error {
 	case "status":
 		return status(ctx, *name)
 	case "apiserver start":
-		return startAPIServer(ctx, chosen, *index, *withControllers, *apiArgs)
+		return startAPIServers(ctx, chosen, indexes, *withControllers, *apiArgs)
 	case "apiserver stop":
-		return endAPIServer(ctx, chosen, *index, syscall.SIGTERM)
+		return endAPIServers(ctx, chosen, indexes, syscall.SIGTERM)
 	case "apiserver kill":
-		return endAPIServer(ctx, chosen, *index, syscall.SIGKILL)
+		return endAPIServers(ctx, chosen, indexes, syscall.SIGKILL)
 	default:
 		return fmt.Errorf("there is no command %q (%w)", command, errUsage)
 	}
@@ -143,7 +163,7 @@ func run(ctx context.Context, args []string) error {
 // onlyFlags refuses a flag that belongs to another command, rather than ignoring it.
 func onlyFlags(flags *flag.FlagSet, command string) error {
 	allowed := map[string][]string{
-		"up":              {"name", "no-node"},
+		"up":              {"name", "no-node", "short-waits", "apiservers"},
 		"down":            {"name"},
 		"status":          {"name"},
 		"where":           {"name"},

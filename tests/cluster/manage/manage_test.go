@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -389,6 +390,30 @@ func TestConfigurationsAreComplete(t *testing.T) {
 	}
 }
 
+// A person's cluster behaves as upstream's: only tests ask for less.
+func TestControllersWaitAsLongAsUpstreamsUnlessTold(t *testing.T) {
+	for _, short := range []bool{false, true} {
+		c := &cluster{Name: "test", Slot: 1, dir: t.TempDir(), ShortWaits: short}
+		for _, index := range []int{0, 1} {
+			controllers := c.controllerManager(index)
+			told := strings.Contains(strings.Join(controllers.command, " "), "--horizontal-pod-autoscaler-sync-period=")
+			if told != short || (len(controllers.env) > 0) != short {
+				t.Errorf("short waits %v, API server %d: %v %q", short, index, controllers.env, controllers.command)
+			}
+		}
+		if err := c.save(); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("BELAY_STATE", filepath.Dir(c.dir))
+		if again, err := load(filepath.Base(c.dir)); err != nil || again.ShortWaits != short {
+			t.Errorf("short waits %v were recorded as %v (%v)", short, again.ShortWaits, err)
+		}
+	}
+	if main, err := os.ReadFile("../main.go"); err != nil || !strings.Contains(string(main), strconv.Quote(shortWaits)) {
+		t.Errorf("main.go does not read %s (%v)", shortWaits, err)
+	}
+}
+
 func TestFolderLocks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cluster")
 	first, err := lockFolder(dir, syscall.LOCK_SH)
@@ -527,11 +552,20 @@ func TestDebianIsRecognised(t *testing.T) {
 	}
 }
 
+func TestAPIServersAreNamedSortedAndOnce(t *testing.T) {
+	for text, want := range map[string][]int{"1": {1}, "3,1,2": {1, 2, 3}, "0,8,0": {0, 8}} {
+		if got, err := parseIndexes(text, 0); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %v (%v)", text, got, err)
+		}
+	}
+}
+
 func TestCommandLinesThatMakeNoSense(t *testing.T) {
 	for _, line := range []string{
-		"fly", "up --index 1", "up now", "down --no-node", "load-image", "apiserver", "apiserver start",
+		"fly", "up --index 1", "up now", "down --no-node", "down --short-waits", "load-image", "apiserver", "apiserver start",
 		"apiserver start --index 9", "apiserver kill --index x", "status --name A",
-		"where here", "where --index 1",
+		"where here", "where --index 1", "apiserver stop --index 1,9", "apiserver start --index 1,",
+		"up --apiservers 0", "up --apiservers 1:2", "down --apiservers 1", "apiserver start --apiservers 1",
 	} {
 		if err := run(context.Background(), strings.Fields(line)); !errors.Is(err, errUsage) {
 			t.Errorf("%q: %v", line, err)

@@ -75,6 +75,8 @@ func (p process) end(s syscall.Signal, patience time.Duration) error {
 type component struct {
 	name    string
 	command []string
+	// env is what it is told besides PATH, HOME and TMPDIR.
+	env []string
 	// listens are the addresses that it will listen on.
 	listens []string
 	// healthy asks it whether it works.
@@ -132,11 +134,11 @@ func (c *cluster) start(part component) error {
 		}
 	}
 	// Nothing of the caller's environment: a proxy or a GODEBUG there would make the cluster behave differently.
-	pid, err := c.startInside(part.command, []string{
+	pid, err := c.startInside(part.command, append([]string{
 		"PATH=" + c.Bin + ":" + strings.Join(systemFolders, ":"),
 		"HOME=" + c.dir,
 		"TMPDIR=" + c.path("tmp"),
-	}, c.log(part.name))
+	}, part.env...), c.log(part.name))
 	if err != nil {
 		return err
 	}

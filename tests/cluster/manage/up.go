@@ -11,12 +11,22 @@ import (
 	"time"
 )
 
+// upOptions are what the flags of `up` choose.
+type upOptions struct {
+	// withNode is whether pods can run.
+	withNode bool
+	// shortWaits makes the controllers wait less than upstream's do. A cluster keeps what it was made with.
+	shortWaits bool
+	// apiServers are started too, with controllers and objects of their own.
+	apiServers []int
+}
+
 // embedded is the cluster that this program makes itself.
 type embedded struct{ name string }
 
 // up brings a cluster up, or whatever is missing of one that is up already. If a new one cannot be completed, or the person
 // loses patience, all that was made is removed again; of a failure the logs stay.
-func (e embedded) up(ctx context.Context, withNode bool) error {
+func (e embedded) up(ctx context.Context, options upOptions) error {
 	started := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -37,7 +47,7 @@ func (e embedded) up(ctx context.Context, withNode bool) error {
 		return err
 	}
 	packages := nodePackages
-	if !withNode {
+	if !options.withNode {
 		packages = []string{"iproute2"}
 	}
 	if err := install(ctx, packages); err != nil {
@@ -71,12 +81,15 @@ func (e embedded) up(ctx context.Context, withNode bool) error {
 		if err := checkSpace(stateRoot(), 1<<29); err != nil {
 			return err
 		}
+		c.ShortWaits = options.shortWaits
 		if err := c.claim(); err != nil {
 			return err
 		}
+	} else if options.shortWaits && !c.ShortWaits {
+		return fmt.Errorf("cluster %s was brought up without --short-waits; take it down first: down --name %s", c.Name, c.Name)
 	}
 
-	err = c.complete(ctx, withNode)
+	err = c.complete(ctx, options)
 	if err == nil {
 		say("cluster %s is up after %.1f s; logs are in %s", c.Name, time.Since(started).Seconds(), c.path("logs"))
 		say("for kubectl, helm3 and helm4 of this cluster: . %s", c.path("env"))
@@ -98,7 +111,7 @@ func (e embedded) up(ctx context.Context, withNode bool) error {
 }
 
 // complete makes everything that the cluster needs and that is not there yet.
-func (c *cluster) complete(ctx context.Context, withNode bool) error {
+func (c *cluster) complete(ctx context.Context, options upOptions) error {
 	for _, folder := range []string{"logs", "logs/pods", "pids", "tmp", "etcd"} {
 		if err := os.MkdirAll(c.path(folder), 0o755); err != nil {
 			return err
@@ -111,10 +124,9 @@ func (c *cluster) complete(ctx context.Context, withNode bool) error {
 		return err
 	}
 	for file, user := range map[string]string{
-		c.kubeconfig(0): "admin",
-		c.path("kube-controller-manager.kubeconfig"): "kube-controller-manager",
-		c.path("kube-scheduler.kubeconfig"):          "kube-scheduler",
-		c.path("kubelet.kubeconfig"):                 "kubelet",
+		c.kubeconfig(0):                     "admin",
+		c.path("kube-scheduler.kubeconfig"): "kube-scheduler",
+		c.path("kubelet.kubeconfig"):        "kubelet",
 	} {
 		if err := c.writeKubeconfig(file, user, 0); err != nil {
 			return err
@@ -138,52 +150,21 @@ func (c *cluster) complete(ctx context.Context, withNode bool) error {
 		return err
 	}
 
-	// The runtime needs nothing of the control plane, so both come up side by side.
+	// The runtime needs nothing of the control plane, so both come up side by side; API servers need nothing but etcd.
 	runtimeReady := make(chan struct{})
 	parts := []func(context.Context) error{func(ctx context.Context) error {
 		if err := c.ensure(ctx, c.etcd()); err != nil {
 			return err
 		}
-		if err := c.ensure(ctx, c.apiServer(0)); err != nil {
-			return err
-		}
 		return together(ctx, func(ctx context.Context) error {
-			if err := c.ensure(ctx, c.controllerManager(0)); err != nil {
-				return err
-			}
-			return c.await(ctx, "kube-controller-manager", c.controllersWork(0))
+			return c.runControlPlane(ctx, options.withNode, runtimeReady)
 		}, func(ctx context.Context) error {
-			return c.ensure(ctx, c.scheduler())
-		}, func(ctx context.Context) error {
-			if !withNode {
-				return nil
-			}
-			select {
-			case <-runtimeReady:
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-			if err := c.ensure(ctx, c.kubelet()); err != nil {
-				return err
-			}
-			return c.await(ctx, "kubelet", c.nodeReady)
+			return c.runAPIServers(ctx, options.apiServers, true)
 		})
 	}}
-	if withNode {
+	if options.withNode {
 		parts = append(parts, func(ctx context.Context) error {
-			if err := c.makeRules(ctx); err != nil {
-				return err
-			}
-			if err := c.makeCgroups(); err != nil {
-				return err
-			}
-			if err := c.writeNodeConfig(); err != nil {
-				return err
-			}
-			if err := c.ensure(ctx, c.containerd()); err != nil {
-				return err
-			}
-			if err := c.importSandboxImage(ctx); err != nil {
+			if err := c.runRuntime(ctx); err != nil {
 				return err
 			}
 			close(runtimeReady)
@@ -191,6 +172,49 @@ func (c *cluster) complete(ctx context.Context, withNode bool) error {
 		})
 	}
 	return together(ctx, parts...)
+}
+
+// runControlPlane makes sure that the first API server runs with all that works for it: its controllers, the scheduler and,
+// once containers can run, the kubelet.
+func (c *cluster) runControlPlane(ctx context.Context, withNode bool, runtimeReady <-chan struct{}) error {
+	if err := c.ensure(ctx, c.apiServer(0)); err != nil {
+		return err
+	}
+	return together(ctx, func(ctx context.Context) error {
+		return c.runControllers(ctx, 0)
+	}, func(ctx context.Context) error {
+		return c.ensure(ctx, c.scheduler())
+	}, func(ctx context.Context) error {
+		if !withNode {
+			return nil
+		}
+		select {
+		case <-runtimeReady:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := c.ensure(ctx, c.kubelet()); err != nil {
+			return err
+		}
+		return c.await(ctx, "kubelet", c.nodeReady)
+	})
+}
+
+// runRuntime makes sure that containers can run.
+func (c *cluster) runRuntime(ctx context.Context) error {
+	if err := c.makeRules(ctx); err != nil {
+		return err
+	}
+	if err := c.makeCgroups(); err != nil {
+		return err
+	}
+	if err := c.writeNodeConfig(); err != nil {
+		return err
+	}
+	if err := c.ensure(ctx, c.containerd()); err != nil {
+		return err
+	}
+	return c.importSandboxImage(ctx)
 }
 
 // watchParent treats the end of `go run` as an interruption: it does not pass SIGTERM on, and whoever has ended it wants

@@ -98,7 +98,7 @@ fn until_delivered(args: &Args, snapshot: &Snapshot, one: &Instance) -> Move {
 /// How long ago this chain, or the attempt before it, began to recreate an instance; none if neither did.
 fn off_for(view: &View<'_>, instance: &ObjectRef, earlier: Option<Timestamp>) -> Option<Duration> {
     let off = match earlier {
-        Some(opened) => Timestamp::now().duration_since(opened).try_into().ok(),
+        Some(opened) => view.wall().duration_since(opened).try_into().ok(),
         None => view.since(instance),
     };
     off.map(|off| off + Duration::from_secs(1))
