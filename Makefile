@@ -9,16 +9,28 @@ SUITES ?=
 # embedded: a real Kubernetes built from source, on this machine. kind: kind and Docker. existing: the current context.
 CLUSTER ?= embedded
 export CLUSTER
-# Of the crash points, every so manieth; 1 tries all.
-CRASH_EVERY ?= 1
-export CRASH_EVERY
+# Of the crash points: sample, or all. Of the Helm tests: core, or all.
+CRASH_POINTS ?= sample
+HELM_TESTS ?= core
+export CRASH_POINTS HELM_TESTS
 # With a folder of the real CRDs, the tests run on those instead of ours: make test UPSTREAM_CRDS=DIR
 UPSTREAM_CRDS ?=
 # Cargo runs each test in its crate's folder, where a relative path means another place.
 override UPSTREAM_CRDS := $(abspath $(UPSTREAM_CRDS))
 export UPSTREAM_CRDS
 
-TARGET := x86_64-unknown-linux-gnu
+ifeq ($(shell uname -sm),Linux x86_64)
+include tests/target.env
+export CARGO_BUILD_TARGET CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS
+endif
+# release is what is shipped. dev is what the tests have built anyway: the same code, without minutes of optimisation.
+PROFILE ?= release
+BUILD_release := --release -p belay
+BUILD_dev     := --workspace --bins
+BUILT_release := target/$(CARGO_BUILD_TARGET)/release
+BUILT_dev     := target/$(CARGO_BUILD_TARGET)/debug
+# Megabytes that the compressed image may have.
+LIMIT_release := 10
 # Steps become hard links to the one executable: belay itself tells which there are.
 ROOTFS ?= target/image/rootfs
 IMAGE  := target/belay-image.tar
@@ -26,7 +38,7 @@ MANAGE := go -C $(CURDIR)/tests/cluster/manage run .
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo
 demo: ## Show a chart upgraded by real Helm: steps that succeed, one that fails and puts everything back
@@ -45,17 +57,16 @@ cluster: ## Bring up a cluster and print the line that points kubectl at it
 clean-cluster: ## Remove the cluster that `make cluster` made
 	@$(MANAGE) down
 
-# A static executable runs from an image that holds nothing else. `--target` keeps the flag away from build scripts.
-.PHONY: static
-static:
-	RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --target $(TARGET) -p belay
-
+# Stripped, also where the profile does not do it: nobody debugs in an image that has no shell.
 .PHONY: rootfs
-rootfs: static
+rootfs:
+	@tests/tools/check machine
+	cargo build --locked $(BUILD_$(PROFILE))
 	rm -rf $(ROOTFS)
 	mkdir -p $(ROOTFS)
-	cp target/$(TARGET)/release/belay $(ROOTFS)/belay
+	strip -o $(ROOTFS)/belay $(BUILT_$(PROFILE))/belay
 	for step in $$($(ROOTFS)/belay --list | awk '{print $$1}'); do ln $(ROOTFS)/belay $(ROOTFS)/$$step; done
+	@tests/tools/knows-no-tests $(PROFILE) $(ROOTFS)/belay
 
 .PHONY: ready-for-image
 ready-for-image:
@@ -63,7 +74,11 @@ ready-for-image:
 
 .PHONY: image
 image: ready-for-image rootfs ## Build the image belay:dev, with Docker where it runs, else with Debian's buildah
-	tests/tools/build-image belay:dev $(IMAGE) Dockerfile target/image 10
+	tests/tools/build-image belay:dev $(IMAGE) Dockerfile target/image $(LIMIT_$(PROFILE))
+
+.PHONY: charts
+charts: ## Package the charts into target/charts
+	@tests/tools/package-charts target/charts
 
 .PHONY: test-unit
 test-unit: ## Tests that need no cluster: seconds after the build
@@ -77,8 +92,12 @@ ready-for-test:
 	@tests/tools/check go cargo machine root
 
 .PHONY: test
-test: ready-for-test test-unit ## All tests: on a real API server, under real Helm, with the real image (SUITES="e2e crash": only those; CRASH_EVERY=8: every 8th crash point)
+test: ready-for-test test-unit ## Every kind of test, in 15 minutes: a real API server, real Helm, a real image (SUITES="e2e crash": only those)
 	@tests/run $(SUITES)
+
+.PHONY: test-all
+test-all: ## All tests, in hours: every crash point, every Helm test, the image that is shipped
+	@$(MAKE) test CRASH_POINTS=all HELM_TESTS=all PROFILE=release
 
 .PHONY: lint
 lint: ## Formatting, clippy, rustdoc, licences and sources of dependencies

@@ -1124,7 +1124,8 @@ impl Actor {
     pub(crate) async fn wait(&self, object: &ObjectRef, wait: &Wait, trail: &Trail) -> Result<(), Broken> {
         let clock = self.cluster.clock();
         let begun = clock.now();
-        let until = (begun + wait.within).min(self.cluster.deadline());
+        let mut deadlines = self.cluster.deadlines();
+        let mut until = (begun + wait.within).min(*deadlines.borrow_and_update());
         let waiter = self.watches.waiter(&wait.scopes);
         let mut stop = self.stop.subscribe();
         let mut suspect: Option<(String, Instant)> = None;
@@ -1181,6 +1182,8 @@ impl Actor {
             tokio::select! {
                 () = waiter.changed() => {}
                 () = clock.sleep_until(again) => {}
+                // One that comes nearer counts; the time for an undo is not for what is waited for before it.
+                Ok(()) = deadlines.changed() => until = until.min(*deadlines.borrow_and_update()),
                 halt = self.cluster.wait_halted() => return Err(Broken::Call(Failure::Halted(halt))),
                 changed = stop.wait_for(|stop| *stop) => if changed.is_ok() { return Err(Broken::Stopped) },
             }

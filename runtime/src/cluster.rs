@@ -373,7 +373,7 @@ pub struct Cluster {
     queued: AtomicUsize,
     room: Notify,
     clock: Clock,
-    until: Mutex<Instant>,
+    until: watch::Sender<Instant>,
     forbidden_may_pass: Duration,
     gate: watch::Sender<Gate>,
     sure_until: Mutex<Option<Duration>>,
@@ -456,7 +456,7 @@ impl Cluster {
             concurrency: concurrency.max(1),
             queued: AtomicUsize::new(0),
             room: Notify::new(),
-            until: Mutex::new(clock.now() + patience),
+            until: watch::Sender::new(clock.now() + patience),
             forbidden_may_pass: clock.patience(FORBIDDEN_MAY_PASS),
             clock,
             gate: watch::Sender::new(Gate::Open),
@@ -487,13 +487,18 @@ impl Cluster {
 
     /// Sets the moment at which retrying ends.
     pub fn set_deadline(&self, until: Instant) {
-        *lock(&self.until) = until;
+        self.until.send_replace(until);
     }
 
     /// The moment at which retrying ends.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        *lock(&self.until)
+        *self.until.borrow()
+    }
+
+    /// The moment at which retrying ends, as it changes.
+    pub(crate) fn deadlines(&self) -> watch::Receiver<Instant> {
+        self.until.subscribe()
     }
 
     /// How many calls were made.

@@ -806,7 +806,7 @@ mod tests {
 
     #[test]
     fn while_a_run_is_at_work_nobody_is_told_to_do_anything() {
-        let now = jiff::Timestamp::now().to_string();
+        let now = Clock::default().wall().to_string();
         for (life, renewed, runs) in [
             (Life::Alive, EARLIER, true),
             (Life::Unknown, now.as_str(), true),

@@ -38,21 +38,27 @@ impl Helm {
         })
     }
 
+    /// Packages the charts as `make charts` does.
+    pub fn package_all(&self, folder: &Path) -> Result<String> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/package-charts");
+        self.output(Command::new(script).arg(folder).env("HELM", &self.path))
+    }
+
     /// Runs Helm and gives back what it prints; an error holds what it complains about.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
-        let output = Command::new(&self.path)
-            .args(arguments)
-            // Nothing here may reach a cluster that happens to be configured.
-            .env("KUBECONFIG", "/dev/null")
-            .output()
-            .with_context(|| {
-                format!(
-                    "cannot run {}: set HELM{} to the path of Helm {}",
-                    self.path.display(),
-                    self.major,
-                    self.major
-                )
-            })?;
+        self.output(Command::new(&self.path).args(arguments))
+    }
+
+    fn output(&self, command: &mut Command) -> Result<String> {
+        // Nothing here may reach a cluster that happens to be configured.
+        let output = command.env("KUBECONFIG", "/dev/null").output().with_context(|| {
+            format!(
+                "cannot run {}: set HELM{} to the path of Helm {}",
+                self.path.display(),
+                self.major,
+                self.major
+            )
+        })?;
         if !output.status.success() {
             bail!("{}", String::from_utf8_lossy(&output.stderr));
         }

@@ -597,8 +597,8 @@ fn the_charts_pass_helms_own_lint() {
 fn a_package_holds_the_library_and_renders_the_same() {
     for helm in Helm::both() {
         let folder = tempfile::tempdir().unwrap();
-        let destination = folder.path().to_string_lossy();
-        helm.run(&["package", &event_mesh().to_string_lossy(), "--destination", &destination]).unwrap();
+        helm.package_all(folder.path()).unwrap();
+        assert!(folder.path().join("belay-0.1.0.tgz").is_file());
         let packaged = helm.template(&folder.path().join("event-mesh-0.1.0.tgz"), "mesh", &[]).unwrap();
         assert_eq!(packaged, helm.template(&event_mesh(), "mesh", &[]).unwrap());
     }
