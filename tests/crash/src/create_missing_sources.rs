@@ -21,10 +21,6 @@ impl Scenario for CreateMissingSources {
         Ok(crate::command("belay", self.name(), &self.home(worker))?.args(["--ready-within", "8"]))
     }
 
-    fn deadline(&self) -> Duration {
-        crate::DEADLINE
-    }
-
     fn home(&self, worker: &Worker) -> String {
         crate::home(worker)
     }

@@ -32,10 +32,6 @@ impl Scenario for Fixture {
         Ok(command.args(["--workshop", &worker.name("workshop"), "--station", &worker.name("station")]))
     }
 
-    fn deadline(&self) -> Duration {
-        crate::DEADLINE
-    }
-
     fn home(&self, worker: &Worker) -> String {
         crate::home(worker)
     }

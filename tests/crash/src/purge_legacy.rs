@@ -39,10 +39,6 @@ impl Scenario for PurgeLegacy {
         Ok(crate::command("belay", self.name(), &self.home(worker))?.args(["--gone-within", "8"]))
     }
 
-    fn deadline(&self) -> Duration {
-        crate::DEADLINE
-    }
-
     fn home(&self, worker: &Worker) -> String {
         crate::home(worker)
     }

@@ -69,10 +69,6 @@ impl Scenario for RecreateServiceInstances {
         Ok(crate::command("belay", STEP, &self.home(worker))?.args(times))
     }
 
-    fn deadline(&self) -> Duration {
-        crate::DEADLINE
-    }
-
     fn home(&self, worker: &Worker) -> String {
         crate::home(worker)
     }

@@ -1,7 +1,5 @@
 //! Two namespaces, one of them not on the mesh yet, three instances, four Subscriptions, one of which has its Trigger.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use harness::{Area, Resource, Scenario, StepCommand, Worker, crash::Guard};
 use standins::landscape::Scene;
@@ -20,10 +18,6 @@ impl Scenario for RecreateTriggers {
 
     fn command(&self, worker: &Worker) -> Result<StepCommand> {
         Ok(crate::command("belay", self.name(), &self.home(worker))?.args(["--ready-within", "8"]))
-    }
-
-    fn deadline(&self) -> Duration {
-        crate::DEADLINE
     }
 
     fn home(&self, worker: &Worker) -> String {

@@ -30,15 +30,10 @@ impl<S: Scenario> Scenario for Restore<S> {
 
     fn command(&self, worker: &Worker) -> Result<StepCommand> {
         let words = ["restore", "--step", self.step.name(), "--home", &self.home(worker)];
-        let deadline = self.deadline().as_secs().to_string();
+        // After a death it waits for in-flight requests to expire.
         Ok(StepCommand::new(executable("belay")?, &words)
-            .args(["--deadline", &deadline])
+            .args(["--deadline", "60"])
             .bound(Duration::from_secs(90)))
-    }
-
-    fn deadline(&self) -> Duration {
-        // After a death it waits until no call of the dead can land any more.
-        Duration::from_secs(60)
     }
 
     fn home(&self, worker: &Worker) -> String {

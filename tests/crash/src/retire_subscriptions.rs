@@ -1,8 +1,6 @@
 //! Two namespaces, three instances, three Subscriptions that each have a Trigger, and one of which only the Trigger is
 //! left. The event-services feed the mesh.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use harness::{Area, Scenario, StepCommand, Worker, crash::Guard};
 use standins::landscape::{Mesh, Scene, State};
@@ -32,10 +30,6 @@ impl Scenario for RetireSubscriptions {
 
     fn command(&self, worker: &Worker) -> Result<StepCommand> {
         Ok(crate::command("belay", self.name(), &self.home(worker))?.args(["--gone-within", "8"]))
-    }
-
-    fn deadline(&self) -> Duration {
-        crate::DEADLINE
     }
 
     fn home(&self, worker: &Worker) -> String {

@@ -36,10 +36,6 @@ impl Scenario for ScaleDownLegacy {
         Ok(command)
     }
 
-    fn deadline(&self) -> Duration {
-        crate::DEADLINE
-    }
-
     fn home(&self, worker: &Worker) -> String {
         crate::home(worker)
     }

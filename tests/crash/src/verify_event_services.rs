@@ -1,7 +1,5 @@
 //! Two Applications whose event-services feed the mesh, and one that skips its installation. The step only reads.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use harness::{Area, Resource, Scenario, StepCommand, Worker, crash::Guard};
 use standins::{cluster, fixtures, landscape::Scene};
@@ -20,10 +18,6 @@ impl Scenario for VerifyEventServices {
 
     fn command(&self, worker: &Worker) -> Result<StepCommand> {
         crate::command("belay", self.name(), &self.home(worker))
-    }
-
-    fn deadline(&self) -> Duration {
-        crate::DEADLINE
     }
 
     fn home(&self, worker: &Worker) -> String {

@@ -1,6 +1,7 @@
-//! What a request to the API server is: its target, its class, and whether it is one of the numbered calls.
+//! What a request to the API server is: its target, its class, and the name that it has in every run.
 //!
-//! Everything that the harness knows about how a step talks to the cluster is in [`classify`] and [`counted`].
+//! Everything that the harness knows about how a step talks to the cluster is in [`classify`], [`renews`] and
+//! [`Call::what`].
 
 use std::{fmt, time::Duration};
 
@@ -183,17 +184,30 @@ fn lease_use(verb: Verb, body: Option<&Value>) -> LeaseUse {
     }
 }
 
-/// Whether a request is one of the numbered calls 1..=N of a run.
+/// Whether a request is made to renew the lock, or may be: how many of these there are depends on the clock.
 ///
-/// Renewing the lock is off the count: when it happens depends on the clock, and "call k" must mean the same call in
-/// every run. Taking the lock and giving it back are counted. Watches are long-lived and reconnect when they like,
-/// so they are off too. Lease requests and watches have numberings of their own, see [`At`](crate::fault::At).
+/// Once the lock is taken, a read of the Lease comes from a renewal or from the release, and nothing tells which.
 #[must_use]
-pub fn counted(class: Class, lock_taken: bool) -> bool {
-    match class {
-        Class::Watch => false,
-        Class::Lease(LeaseUse::Read | LeaseUse::Hold) => !lock_taken,
-        _ => true,
+pub fn renews(class: Class, lock_taken: bool) -> bool {
+    lock_taken && matches!(class, Class::Lease(LeaseUse::Read | LeaseUse::Hold))
+}
+
+/// A call's name, the same in every run: what it asks for, and which of those that ask for it.
+///
+/// Not its number among all calls: the lists that begin watches come beside the moves of other chains, so that call 12
+/// of one run is call 13 of the next.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    /// What it asks for, as [`Call::what`] says it.
+    pub what: String,
+    /// Which of the run's calls that ask for it, from 1.
+    pub nth: u32,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.what)?;
+        if self.nth > 1 { write!(out, " #{}", self.nth) } else { Ok(()) }
     }
 }
 
@@ -223,12 +237,10 @@ pub enum Fate {
 /// One request, as the proxy saw it.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Its number among the counted calls, from 1.
-    pub number: Option<u32>,
-    /// Its number among all Lease requests, from 1.
-    pub lease: Option<u32>,
-    /// Its number among the watches, from 1.
-    pub watch: Option<u32>,
+    /// Which of the run's calls that ask for the same, from 1; 0 until the proxy has counted it.
+    pub nth: u32,
+    /// Whether it renews the lock. See [`renews`].
+    pub renews: bool,
     /// When it came, since the proxy started.
     pub at: Duration,
     /// The HTTP method.
@@ -257,7 +269,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Reads a request. Numbers are given by the proxy.
+    /// Reads a request. The proxy counts it.
     #[must_use]
     pub fn new(method: &Method, path: &str, query: &str, body: Bytes, at: Duration) -> Self {
         let target = Target::parse(path);
@@ -286,9 +298,8 @@ impl Call {
         let class = classify(verb, &target, name.as_deref(), dry_run, json.as_ref());
         let body_sha = if body.is_empty() { String::new() } else { sha256(&body) };
         Self {
-            number: None,
-            lease: None,
-            watch: None,
+            nth: 0,
+            renews: false,
             at,
             method: method.clone(),
             path: path.to_owned(),
@@ -341,6 +352,40 @@ impl Call {
             && self.name == other.name
     }
 
+    /// What it asks for, in words that two runs share: without the random part of an Event's name, without a page's
+    /// token, and without what a selector or a precondition says.
+    #[must_use]
+    pub fn what(&self) -> String {
+        let mut what = format!("{:?}: {} {}", self.class, self.verb, self.path);
+        if let (Verb::Create, Some(name)) = (self.verb, &self.name) {
+            what = format!("{what} {}", if self.class == Class::Event { "*" } else { name });
+        }
+        for (is, suffix) in [
+            (self.begins_watch(), " (begins a watch)"),
+            (query_value(&self.query, "continue").is_some(), " (next page)"),
+            (self.dry_run, " (dry run)"),
+        ] {
+            if is {
+                what.push_str(suffix);
+            }
+        }
+        what
+    }
+
+    /// What it asks for, and which of those that do it is.
+    #[must_use]
+    pub fn named(&self) -> Name {
+        Name { what: self.what(), nth: self.nth }
+    }
+
+    /// Whether it is a list with which a watch begins. Those are kube's own, and kube begins a query with `&`.
+    ///
+    /// They come beside the calls of a step, and nobody waits for their answer but the watch.
+    #[must_use]
+    pub fn begins_watch(&self) -> bool {
+        self.verb == Verb::List && self.query.starts_with('&')
+    }
+
     /// What makes two requests "the same call": a retry has it, a dry-run of a write or a watch of a list does not.
     #[must_use]
     pub fn key(&self) -> (Verb, &str, Option<&str>, bool) {
@@ -350,22 +395,7 @@ impl Call {
 
 impl fmt::Display for Call {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = match (self.number, self.lease, self.watch) {
-            (Some(number), ..) => format!("call {number}"),
-            (None, Some(lease), _) => format!("lease call {lease}"),
-            (None, None, Some(watch)) => format!("watch {watch}"),
-            _ => "a call without number".to_owned(),
-        };
-        write!(out, "{number}: {} {}", self.verb, self.path)?;
-        if let (Verb::Create, Some(name)) = (self.verb, &self.name) {
-            write!(out, " {name}")?;
-        }
-        if let Some(page) = query_value(&self.query, "continue") {
-            write!(out, " (page after {})", &page[..page.len().min(8)])?;
-        }
-        if self.dry_run {
-            out.write_str(" (dry run)")?;
-        }
+        write!(out, "{}", self.named())?;
         match (&self.fate, self.status) {
             (Fate::Answered, Some(status)) => write!(out, " -> {status}"),
             (Fate::Answered, None) => Ok(()),
@@ -488,17 +518,35 @@ mod tests {
     }
 
     #[test]
-    fn only_renewals_and_watches_are_off_the_count() {
+    fn only_what_comes_for_the_lock_once_it_is_taken_renews_it() {
         let hold = Class::Lease(LeaseUse::Hold);
-        assert!(counted(hold, false), "taking the lock is a call like any other");
-        assert!(!counted(hold, true));
-        assert!(counted(Class::Lease(LeaseUse::Read), false));
-        assert!(!counted(Class::Lease(LeaseUse::Read), true));
-        assert!(counted(Class::Lease(LeaseUse::Release), true));
-        assert!(!counted(Class::Watch, false));
-        for class in [Class::Discovery, Class::AccessReview, Class::Journal, Class::DryRun, Class::Move] {
-            assert!(counted(class, true), "{class:?}");
+        assert!(!renews(hold, false), "taking the lock is a call like any other");
+        assert!(renews(hold, true));
+        assert!(!renews(Class::Lease(LeaseUse::Read), false));
+        assert!(renews(Class::Lease(LeaseUse::Read), true));
+        assert!(!renews(Class::Lease(LeaseUse::Release), true));
+        for class in [Class::Discovery, Class::Watch, Class::Journal, Class::DryRun, Class::Move] {
+            assert!(!renews(class, true), "{class:?}");
         }
+    }
+
+    #[test]
+    fn two_runs_share_the_names_of_their_calls() {
+        let events = "/apis/events.k8s.io/v1/namespaces/a/events";
+        let event = |name: &str| call("POST", events, &json!({"metadata": {"name": name}})).what();
+        assert_eq!(event("belay.17f"), event("belay.18a"));
+        let pods = |query: &str| call("GET", &format!("/api/v1/pods?{query}"), &Value::Null).what();
+        assert_eq!(pods("limit=200"), "Read: list /api/v1/pods");
+        assert_eq!(pods("limit=200&continue=abc"), "Read: list /api/v1/pods (next page)");
+        assert_eq!(pods("limit=200&continue=abc"), pods("limit=200&continue=xyz"));
+        assert_eq!(pods("&limit=200"), "Read: list /api/v1/pods (begins a watch)");
+        assert_eq!(pods("&watch=true&resourceVersion=7"), pods("&watch=true&resourceVersion=8"));
+        let pod = json!({"metadata": {"name": "x"}});
+        let create = |query: &str| call("POST", &format!("/api/v1/namespaces/a/pods{query}"), &pod);
+        assert_eq!(create("").what(), "Move: create /api/v1/namespaces/a/pods x");
+        assert_eq!(create("?dryRun=All").what(), "DryRun: create /api/v1/namespaces/a/pods x (dry run)");
+        let again = Call { nth: 2, ..create("") };
+        assert_eq!(again.named().to_string(), "Move: create /api/v1/namespaces/a/pods x #2");
     }
 
     #[test]

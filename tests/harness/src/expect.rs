@@ -128,7 +128,7 @@ const UNFINISHED: Allowed = Allowed { exit: 6, leaves: Leaves::Anything };
 /// | journal | 3 | 3 or 4 | 4 or 1 | 4 or 1 | 6 or 1 | 0 or 1 |
 /// | a move | - | - | 4 | - | 6 | - |
 /// | discovery, access review, dry-run, read | 3 | 3 or 4 | 4 | 4 or 6 | 6 | 0 or 4 (6) |
-/// | watch | 3 or 0 | 3, 4 or 0 | 4 or 0 | 4, 6 or 0 | 6 or 0 | 0 or 4 (6) |
+/// | watch, and the list that begins one | 3 or 0 | 3, 4 or 0 | 4 or 0 | 4, 6 or 0 | 6 or 0 | 0 or 4 (6) |
 ///
 /// - Exits 3 and 4 up to `journalled`, and 1 in preflight, leave every object untouched.
 /// - A read after the last move belongs to a wait, which fails the step, or to looking again, which does not.
@@ -138,8 +138,8 @@ const UNFINISHED: Allowed = Allowed { exit: 6, leaves: Leaves::Anything };
 pub fn allowed(call: &Call, stage: Stage, has_point_of_no_return: bool) -> Vec<Allowed> {
     match (call.class, stage) {
         (Class::Lease(LeaseUse::Release) | Class::Event, _) => vec![DONE],
-        (Class::Lease(_), Stage::Preflight) if call.number.is_some() => vec![STOPPED_EARLY],
-        (Class::Lease(_), _) if call.number.is_some() => vec![STOPPED],
+        (Class::Lease(_), Stage::Preflight) if !call.renews => vec![STOPPED_EARLY],
+        (Class::Lease(_), _) if !call.renews => vec![STOPPED],
         (Class::Lease(_), _) => vec![STOPPED, DONE],
         (Class::Report, Stage::Preflight) => vec![REFUSED],
         (Class::Report, _) => vec![DONE],
@@ -158,7 +158,7 @@ pub fn allowed(call: &Call, stage: Stage, has_point_of_no_return: bool) -> Vec<A
                 Stage::Closing if has_point_of_no_return => vec![DONE, UNFINISHED],
                 Stage::Closing => vec![DONE, RESTORED],
             };
-            if class == Class::Watch && !ends.contains(&DONE) {
+            if (class == Class::Watch || call.begins_watch()) && !ends.contains(&DONE) {
                 ends.push(DONE);
             }
             ends
@@ -211,7 +211,6 @@ mod tests {
         let body = if method == "GET" { Value::Null } else { json!({"metadata": {"name": name}}) };
         let mut call =
             Call::new(&method.parse().unwrap(), path, "", Bytes::from(body.to_string()), Duration::ZERO);
-        call.number = Some(1);
         call.status = Some(200);
         call.fate = Fate::Answered;
         call
@@ -305,7 +304,7 @@ mod tests {
         assert_eq!(exits(&call("GET", lease, ""), Stage::Preflight), [1]);
         assert_eq!(exits(&call("DELETE", lease, ""), Stage::Closing), [0]);
         let mut renewal = call("GET", lease, "");
-        renewal.number = None;
+        renewal.renews = true;
         assert_eq!(exits(&renewal, Stage::Acting), [1, 0]);
     }
 

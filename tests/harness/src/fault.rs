@@ -2,15 +2,18 @@
 
 use std::{
     fmt,
-    sync::Arc,
-    time::{Duration, Instant},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::{
-    call::{Call, Class, LeaseUse},
+    call::{Call, Class, LeaseUse, Name},
     proxy::Held,
 };
 
@@ -20,12 +23,8 @@ pub type Matcher = Arc<dyn Fn(&Call) -> bool + Send + Sync>;
 /// A call of a run.
 #[derive(Clone)]
 pub enum At {
-    /// The k-th counted call, from 1.
-    Call(u32),
-    /// The j-th Lease request, from 1: the only way to name a renewal.
-    Lease(u32),
-    /// The j-th watch, from 1.
-    Watch(u32),
+    /// The call of this name.
+    Named(Name),
     /// The first call of which this is true.
     First(Matcher),
 }
@@ -40,9 +39,7 @@ impl At {
     #[must_use]
     pub fn is(&self, call: &Call) -> bool {
         match self {
-            Self::Call(number) => call.number == Some(*number),
-            Self::Lease(number) => call.lease == Some(*number),
-            Self::Watch(number) => call.watch == Some(*number),
+            Self::Named(name) => call.nth == name.nth && call.what() == name.what,
             Self::First(matcher) => matcher(call),
         }
     }
@@ -51,9 +48,7 @@ impl At {
 impl fmt::Debug for At {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Call(number) => write!(out, "call {number}"),
-            Self::Lease(number) => write!(out, "lease call {number}"),
-            Self::Watch(number) => write!(out, "watch {number}"),
+            Self::Named(name) => write!(out, "{name}"),
             Self::First(_) => out.write_str("the first matching call"),
         }
     }
@@ -74,6 +69,18 @@ pub enum Scope {
     Body,
 }
 
+/// When a call that fails works again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// When the step has been told that its deadline is now: the third answer tells it, so that the step has tried again
+    /// before, and nobody waits for a clock. What a watch asks for is not listened to so closely: then the next answer
+    /// to another call tells it.
+    Deadline,
+}
+
+/// So many answers fail before the deadline is now.
+const ANSWERS_BEFORE_DEADLINE: u32 = 3;
+
 /// When a request that was held back is sent on, while the next run is under way.
 ///
 /// Whatever is asked for, it lands at the latest before that run gives the lock back.
@@ -81,10 +88,6 @@ pub enum Scope {
 pub enum Landing {
     /// When the next run has decided, just before its first move.
     BeforeFirstMove,
-    /// Just after its first move.
-    AfterFirstMove,
-    /// Just before its n-th counted call.
-    BeforeCall(u32),
     /// When it believes to be done, just before it gives the lock back.
     BeforeRelease,
 }
@@ -116,9 +119,8 @@ pub enum Fault {
         status: u16,
         /// What else fails with it.
         scope: Scope,
-        /// How long after the run's first call it stops failing; none: never. Not after its start: a step that starts
-        /// slowly would see it work again before its own deadline.
-        until: Option<Duration>,
+        /// When it works again; none: never.
+        until: Option<Until>,
     },
     /// Every n-th request is answered with 429 and a Retry-After.
     Throttle {
@@ -166,6 +168,24 @@ impl Fault {
     pub fn hold(at: At) -> (Self, Holding) {
         let (open, gate) = watch::channel(false);
         (Self::Hold { at, gate: Gate(gate) }, Holding(open))
+    }
+
+    /// [`Fault::Hold`] for a call until the lock is renewed, and that renewal: however quick the run is, it is made.
+    ///
+    /// Whichever fault strikes at the renewal comes before all others: a renewal that none of them looks at lets nothing go.
+    #[must_use]
+    pub fn hold_until_renewal(held: At) -> (Self, At) {
+        let (hold, holding) = Self::hold(held.clone());
+        let (arrived, holding) = (AtomicBool::new(false), Mutex::new(Some(holding)));
+        let renewal = At::first(move |call| {
+            arrived.fetch_or(held.is(call), Ordering::SeqCst);
+            let renews = call.renews && arrived.load(Ordering::SeqCst);
+            if renews {
+                holding.lock().unwrap_or_else(PoisonError::into_inner).take();
+            }
+            renews
+        });
+        (hold, renewal)
     }
 
     /// A hook.
@@ -235,6 +255,10 @@ pub enum Action {
     Terminate,
     /// Answers with an error in the API server's place; the second number is a Retry-After in seconds.
     Answer(u16, Option<u32>),
+    /// Answers with an error, and tells the step that its deadline is now.
+    AnswerAtDeadline(u16),
+    /// Sends it on, and tells the step with the answer that its deadline is now.
+    ForwardAtDeadline,
     /// Cuts the connection, sends nothing on.
     Cut,
     /// Cuts all connections and accepts no new one for a while.
@@ -247,15 +271,16 @@ struct Armed {
     fired: bool,
     /// What fails for good, or is held back: the call that started it.
     first: Option<Call>,
+    /// How many calls it has answered.
+    answers: u32,
+    /// Whether it has told the step that its deadline is now.
+    told: bool,
 }
 
 /// All faults of a run.
 pub(crate) struct Faults {
     armed: Vec<Armed>,
     seen: u32,
-    moved: bool,
-    /// When the first call came.
-    since: Option<Instant>,
 }
 
 /// What to do with a request, and what to do first.
@@ -270,14 +295,19 @@ pub(crate) struct Decision {
 
 impl Faults {
     pub(crate) fn new(faults: Vec<Fault>) -> Self {
-        let armed = faults.into_iter().map(|fault| Armed { fault, fired: false, first: None }).collect();
-        Self { armed, seen: 0, moved: false, since: None }
+        let armed = faults.into_iter().map(|fault| Armed {
+            fault,
+            fired: false,
+            first: None,
+            answers: 0,
+            told: false,
+        }).collect();
+        Self { armed, seen: 0 }
     }
 
     /// The first fault that has something to say about the call decides; delays, gates and landings come on top.
     pub(crate) fn decide(&mut self, call: &Call) -> Decision {
         self.seen += 1;
-        let since = *self.since.get_or_insert_with(Instant::now);
         let mut decision = Decision {
             land: Vec::new(),
             delay: Duration::ZERO,
@@ -288,7 +318,7 @@ impl Faults {
         let mut keep = Vec::with_capacity(self.armed.len());
         for mut armed in std::mem::take(&mut self.armed) {
             if let Fault::Land { when, .. } = &armed.fault
-                && landing_is_due(*when, call, self.moved)
+                && landing_is_due(*when, call)
             {
                 if let Fault::Land { held, .. } = armed.fault {
                     decision.land.push(held);
@@ -298,7 +328,7 @@ impl Faults {
             decision.gates.extend(armed.gate(call));
             if decision.action == Action::Forward {
                 let fired_before = armed.fired;
-                match armed.decide(call, self.seen, since) {
+                match armed.decide(call, self.seen) {
                     Action::Delay(by) => decision.delay += by,
                     action => {
                         decision.struck = action != Action::Forward && armed.fired && !fired_before;
@@ -309,7 +339,6 @@ impl Faults {
             keep.push(armed);
         }
         self.armed = keep;
-        self.moved |= call.class == Class::Move;
         decision
     }
 
@@ -324,14 +353,9 @@ impl Faults {
     }
 }
 
-fn landing_is_due(when: Landing, call: &Call, moved: bool) -> bool {
+fn landing_is_due(when: Landing, call: &Call) -> bool {
     call.class == Class::Lease(LeaseUse::Release)
-        || match when {
-            Landing::BeforeFirstMove => call.class == Class::Move,
-            Landing::AfterFirstMove => moved,
-            Landing::BeforeCall(number) => call.number == Some(number),
-            Landing::BeforeRelease => false,
-        }
+        || when == Landing::BeforeFirstMove && call.class == Class::Move
 }
 
 impl Armed {
@@ -345,7 +369,7 @@ impl Armed {
         self.first.as_ref().filter(|first| first.key() == call.key()).map(|_| gate.clone())
     }
 
-    fn decide(&mut self, call: &Call, seen: u32, since: Instant) -> Action {
+    fn decide(&mut self, call: &Call, seen: u32) -> Action {
         let mut once = |at: &At, action: Action| {
             if self.fired || !at.is(call) {
                 return Action::Forward;
@@ -364,7 +388,7 @@ impl Armed {
             Fault::Delay { at: None, by } => Action::Delay(*by),
             Fault::Land { .. } | Fault::Hold { .. } => Action::Forward,
             Fault::FailForGood { at, status, scope, until } => {
-                if until.is_some_and(|until| since.elapsed() >= until) {
+                if self.told {
                     return Action::Forward;
                 }
                 if self.first.is_none() && at.is(call) {
@@ -374,7 +398,15 @@ impl Armed {
                 let fails = self.first.as_ref().is_some_and(|first| {
                     first.key() == call.key() && (*scope == Scope::Target || first.body_sha == call.body_sha)
                 });
-                if fails { Action::Answer(*status, None) } else { Action::Forward }
+                self.answers += u32::from(fails);
+                let listened_to = call.class != Class::Watch && !call.begins_watch();
+                self.told = until.is_some() && self.answers >= ANSWERS_BEFORE_DEADLINE && listened_to;
+                match (fails, self.told) {
+                    (true, true) => Action::AnswerAtDeadline(*status),
+                    (true, false) => Action::Answer(*status, None),
+                    (false, true) => Action::ForwardAtDeadline,
+                    (false, false) => Action::Forward,
+                }
             }
             Fault::Throttle { every, retry_after } => {
                 if seen.is_multiple_of(*every) {

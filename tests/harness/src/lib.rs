@@ -1,7 +1,7 @@
-//! The crash harness: runs a step through a proxy that counts its calls, makes things go wrong at any one of them,
+//! The crash harness: runs a step through a proxy that names its calls, makes things go wrong at any one of them,
 //! and compares what is left with what should be.
 //!
-//! - [`call`]: what a request is, and which of them are numbered;
+//! - [`call`]: what a request is, and its name in every run;
 //! - [`fault`]: what can go wrong;
 //! - [`proxy`]: between one run and the API server;
 //! - [`run`]: a step as a child process;
@@ -24,9 +24,9 @@ pub mod run;
 pub mod state;
 
 pub use api::{Api, Resource};
-pub use call::{Call, Class, LeaseUse, Verb};
+pub use call::{Call, Class, LeaseUse, Name, Verb};
 pub use crash::{Scenario, Suite, Worker};
-pub use fault::{Action, At, Fault, Holding, Landing, Scope};
+pub use fault::{Action, At, Fault, Holding, Landing, Scope, Until};
 pub use proxy::{Proxy, Upstream};
 pub use run::{Exit, Outcome, StepCommand, executable};
 pub use state::{Area, Bookkeeping, State};

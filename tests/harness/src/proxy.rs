@@ -1,8 +1,9 @@
-//! A proxy between one run of a step and the API server: it numbers and records the calls, and makes things go wrong.
+//! A proxy between one run of a step and the API server: it names and records the calls, and makes things go wrong.
 //!
 //! The step talks plain HTTP to it; credentials and TLS towards the API server are kube's own, from a kubeconfig.
 
 use std::{
+    collections::HashMap,
     convert::Infallible,
     fmt,
     net::SocketAddr,
@@ -30,7 +31,7 @@ use tokio::{
 };
 
 use crate::{
-    call::{Call, Class, Fate, LeaseUse, Verb, counted},
+    call::{Call, Class, Fate, LeaseUse, Verb, renews},
     fault::{Action, Decision, Fault, Faults, status_object},
 };
 
@@ -47,6 +48,9 @@ const NOT_PASSED_ON: [header::HeaderName; 6] = [
     header::UPGRADE,
     header::AUTHORIZATION,
 ];
+
+/// The header of an answer that tells a step, in a build for tests, that its deadline is now.
+pub const DEADLINE: &str = "belay-test-deadline";
 
 /// The real API server.
 #[derive(Clone)]
@@ -219,9 +223,8 @@ pub struct Record {
 #[derive(Default)]
 struct Log {
     record: Record,
-    numbered: u32,
-    leases: u32,
-    watches: u32,
+    /// How many calls have asked for what.
+    asked: HashMap<String, u32>,
     lock_taken: bool,
     /// Set when the step was killed: what still arrives from it then was already lost.
     dead: bool,
@@ -424,7 +427,7 @@ async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respon
 async fn deal(shared: &Arc<Shared>, message: Message) -> Result<Response<ProxyBody>, Cut> {
     let (path, query) = message.uri.split_once('?').unwrap_or((&message.uri, ""));
     let call = Call::new(&message.method, path, query, message.body.clone(), shared.started.elapsed());
-    let Some((index, call)) = shared.number(call) else { return Err(Cut) };
+    let Some((index, call)) = shared.record(call) else { return Err(Cut) };
     let decision = lock(&shared.faults).decide(&call);
     let Decision { land, delay, gates, action, struck } = decision;
     if struck {
@@ -442,17 +445,14 @@ async fn deal(shared: &Arc<Shared>, message: Message) -> Result<Response<ProxyBo
         switch.order(Order::Terminate).await;
     }
     match action {
-        Action::Forward | Action::Delay(_) | Action::Terminate => {
-            match shared.forward(index, &call, message).await? {
-                Answer::Whole(answer) => {
-                    shared.settle(index, Fate::Answered, Some(answer.status().as_u16()));
-                    Ok(answer.map(whole))
-                }
-                Answer::Stream(answer) => {
-                    shared.settle(index, Fate::Answered, Some(answer.status().as_u16()));
-                    Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
-                }
-            }
+        Action::Forward | Action::Delay(_) | Action::Terminate | Action::ForwardAtDeadline => {
+            let answer = shared.forward(index, &call, message).await?;
+            shared.settle(index, Fate::Answered, Some(answer.status()));
+            let answer = match answer {
+                Answer::Whole(answer) => answer.map(whole),
+                Answer::Stream(answer) => answer.map(|body| body.map_err(Into::into).boxed_unsync()),
+            };
+            Ok(if action == Action::ForwardAtDeadline { at_deadline(answer) } else { answer })
         }
         Action::KillBefore => {
             shared.settle(index, Fate::KilledBefore, None);
@@ -480,6 +480,10 @@ async fn deal(shared: &Arc<Shared>, message: Message) -> Result<Response<ProxyBo
         Action::Answer(code, retry_after) => {
             shared.settle(index, Fate::Invented, Some(code));
             Ok(invented(code, &call, retry_after))
+        }
+        Action::AnswerAtDeadline(code) => {
+            shared.settle(index, Fate::Invented, Some(code));
+            Ok(at_deadline(invented(code, &call, None)))
         }
         Action::Cut => {
             shared.settle(index, Fate::Refused, None);
@@ -513,24 +517,16 @@ impl Shared {
         lock(&self.log)
     }
 
-    /// Gives a call its numbers and its place in the record; none if its sender is dead already.
-    fn number(&self, mut call: Call) -> Option<(usize, Call)> {
+    /// Gives a call its name and its place in the record; none if its sender is dead already.
+    fn record(&self, mut call: Call) -> Option<(usize, Call)> {
         let mut log = self.log();
         if log.dead {
             return None;
         }
-        if counted(call.class, log.lock_taken) {
-            log.numbered += 1;
-            call.number = Some(log.numbered);
-        }
-        if matches!(call.class, Class::Lease(_)) {
-            log.leases += 1;
-            call.lease = Some(log.leases);
-        }
-        if call.class == Class::Watch {
-            log.watches += 1;
-            call.watch = Some(log.watches);
-        }
+        call.renews = renews(call.class, log.lock_taken);
+        let asked = log.asked.entry(call.what()).or_default();
+        *asked += 1;
+        call.nth = *asked;
         log.record.calls.push(call.clone());
         Some((log.record.calls.len() - 1, call))
     }
@@ -610,5 +606,11 @@ fn invented(code: u16, call: &Call, retry_after: Option<u32>) -> Response<ProxyB
     if let Some(seconds) = retry_after {
         headers.insert(header::RETRY_AFTER, seconds.into());
     }
+    answer
+}
+
+/// An answer that tells the step that its deadline is now.
+fn at_deadline(mut answer: Response<ProxyBody>) -> Response<ProxyBody> {
+    answer.headers_mut().insert(DEADLINE, HeaderValue::from_static("now"));
     answer
 }

@@ -36,7 +36,7 @@ pub struct StepCommand {
 }
 
 impl StepCommand {
-    /// A step with calls one after the other, so that "call k" is the same call in every run.
+    /// A step with its calls one after the other, so that two runs make the same calls in nearly the same order.
     pub fn new(program: impl Into<PathBuf>, args: &[&str]) -> Self {
         Self {
             program: program.into(),
@@ -290,12 +290,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// How many counted calls it made.
-    #[must_use]
-    pub fn counted(&self) -> u32 {
-        self.calls.iter().filter_map(|call| call.number).max().unwrap_or_default()
-    }
-
     /// The last lines of its log.
     #[must_use]
     pub fn tail(&self, lines: usize) -> String {

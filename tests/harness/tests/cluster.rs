@@ -96,7 +96,7 @@ async fn kubectl_works_behind_the_proxy_and_dies_where_it_is_told() {
     assert_eq!(outcome.stdout, "b");
     let outcome = run("get configmap --watch --request-timeout=2s", vec![]).await;
     assert!(outcome.stdout.contains("kubectl-one"), "{}", outcome.stderr);
-    assert!(outcome.calls.iter().any(|call| call.watch == Some(1)));
+    assert!(outcome.calls.iter().any(|call| call.class == Class::Watch));
 
     let outcome = run("create configmap kubectl-two", vec![Fault::KillBefore(is_move())]).await;
     assert_eq!(outcome.exit, Exit::Signal(9));
@@ -120,7 +120,7 @@ async fn the_toy_step_survives_being_killed_on_a_real_api_server() {
     let Some(servers) = prepared().await else { return };
     let modes = ["kill-after", "land-late", "fail-422"].map(str::to_owned).to_vec();
     // All of them are tried on a server in memory; what is new here is the server.
-    let choice = Choice { modes, every: 4, ..Choice::default() };
+    let choice = Choice { modes, sample: Some(15), ..Choice::default() };
     let tally = drive(Arc::new(Toy { bug: "" }), &servers, &choice).await.unwrap();
     println!("{tally}");
     assert!(tally.is_good());

@@ -19,8 +19,8 @@ use std::{
 };
 
 use clap::Parser;
-use harness::{Api, Resource};
-use http::{Method, StatusCode};
+use harness::{Api, Resource, proxy::DEADLINE};
+use http::{Method, Request, StatusCode};
 use k8s_openapi::ByteString;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
@@ -124,8 +124,10 @@ impl Toy {
         let started = Instant::now();
         let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         loop {
+            let asked = self.ask(method.clone(), path, kind, body.as_ref()).await;
+            // After the answer: that may have told that the deadline is now.
             let give_up = *self.give_up.lock().unwrap();
-            let (until, why) = match self.api.request(method.clone(), path, kind, body.as_ref()).await {
+            let (until, why) = match asked {
                 Ok((status, answer)) => match status.as_u16() {
                     403 => (started + Duration::from_millis(200), answer["message"].to_string()),
                     500.. => (give_up, answer["message"].to_string()),
@@ -134,11 +136,30 @@ impl Toy {
                 },
                 Err(error) => (give_up, format!("{error:#}")),
             };
-            if Instant::now() > until {
+            if Instant::now() >= until {
                 return Err(Failed(format!("{method} {path}: {why}")));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// One call, once.
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<(StatusCode, Value)> {
+        let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let request = Request::builder().method(method).uri(path).header("content-type", kind);
+        let answer = self.api.client().send(request.body(bytes.into())?).await?;
+        if answer.headers().contains_key(DEADLINE) {
+            *self.give_up.lock().unwrap() = Instant::now();
+        }
+        let status = answer.status();
+        let bytes = answer.into_body().collect_bytes().await?;
+        Ok((status, serde_json::from_slice(&bytes).unwrap_or_default()))
     }
 
     fn path(&self, plural: &str, name: Option<&str>) -> String {

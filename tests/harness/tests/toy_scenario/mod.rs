@@ -18,14 +18,10 @@ impl Scenario for Toy {
     }
 
     fn command(&self, worker: &Worker) -> Result<StepCommand> {
-        let command = StepCommand::new(env!("CARGO_BIN_EXE_toy-step"), &["--deadline", "5"])
+        let command = StepCommand::new(env!("CARGO_BIN_EXE_toy-step"), &["--deadline", "30"])
             .args(["--namespace", &worker.name("toy")])
             .bound(Duration::from_secs(60));
         Ok(if self.bug.is_empty() { command } else { command.args(["--bug", self.bug]) })
-    }
-
-    fn deadline(&self) -> Duration {
-        Duration::from_secs(5)
     }
 
     fn home(&self, worker: &Worker) -> String {
@@ -53,10 +49,6 @@ impl Scenario for Toy {
             worker.api.create(&Resource::core("configmaps"), &object).await?;
         }
         Ok(())
-    }
-
-    fn workers_per_server(&self) -> usize {
-        2
     }
 
     fn is_for_good(&self, call: &Call) -> bool {

@@ -1,0 +1,332 @@
+//! A lane: an API server with a scenario set up, and what an undisturbed run of its step does there.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::{
+    call::{Call, Class, Verb, writes_that_matter},
+    crash::{
+        Choice, Guard, Mode, Point, Scenario, Worker,
+        point::{Place, Script},
+        sample::{Group, Kind},
+    },
+    expect::{Allowed, Stage, allowed, with_blocked_undo},
+    fault::{At, Fault, Scope},
+    run::Outcome,
+    state::{Area, Bookkeeping, Diff, Identity, Key, State, clear, own_areas},
+};
+
+/// Runs that die before a journal is undone: the first and two resumes.
+pub(super) const DEATHS: usize = 3;
+/// What a run waits for only because somebody may need the time takes so many seconds: there is nobody else here.
+const PATIENCE: (&str, &str) = ("BELAY_TEST_PATIENCE", "0.3");
+/// How long the API server may take to remove what a run has left.
+const CLEARED_WITHIN: Duration = Duration::from_secs(60);
+
+/// The writes of an undisturbed run: every lane of a scenario must make the same.
+pub(super) type Writes = BTreeSet<String>;
+
+/// An API server with its scenario set up and its undisturbed run made.
+pub(super) struct Lane<S> {
+    pub(super) scenario: Arc<S>,
+    pub(super) worker: Worker,
+    /// Before an undisturbed run.
+    pub(super) start: State,
+    /// After it.
+    pub(super) end: State,
+    /// What it called.
+    pub(super) calls: Vec<Call>,
+    /// What the run before it called.
+    rehearsal: Vec<Call>,
+    _guard: Guard,
+}
+
+impl<S: Scenario> Lane<S> {
+    /// Sets the scenario up and makes its undisturbed runs. `known` are the writes that another lane has seen.
+    pub(super) async fn open(scenario: Arc<S>, worker: Worker, known: Option<&Writes>) -> Result<Self> {
+        let guard = scenario.setup(&worker).await.context("setting the scenario up")?;
+        let (start, end) = (State::default(), State::default());
+        let mut lane =
+            Self { scenario, worker, start, end, calls: Vec::new(), rehearsal: Vec::new(), _guard: guard };
+        lane.run_undisturbed(known).await.context("undisturbed")?;
+        Ok(lane)
+    }
+
+    /// The undisturbed run: it succeeds, closes what it opened, and a second one finds nothing to do. From the same
+    /// start it makes the same calls each time: else something of another scenario, or of another run, is in its way.
+    async fn run_undisturbed(&mut self, known: Option<&Writes>) -> Result<()> {
+        let known = if let Some(known) = known {
+            known.clone()
+        } else {
+            self.reset().await?;
+            let rehearsal = self.run(Vec::new(), None).await?;
+            rehearsal.expect_exit(0)?;
+            self.rehearsal = rehearsal.calls;
+            writes(&self.rehearsal)
+        };
+        self.reset().await?;
+        self.start = self.read_settled().await?;
+        let first = self.run(Vec::new(), None).await?;
+        first.expect_exit(0)?;
+        let differ = differences(&known, &writes(&first.calls));
+        ensure!(differ.is_empty(), "two undisturbed runs make other calls:\n{}", differ.join("\n"));
+        self.end = self.read_settled().await?;
+        self.ended("after an undisturbed run").await?;
+        self.calls = first.calls;
+        self.nothing_left_open().await?;
+        let second = self.run(Vec::new(), None).await?;
+        second.expect_exit(0).context("the second run")?;
+        let writes = writes_that_matter(&second.calls);
+        if !writes.is_empty() {
+            let writes: Vec<String> = writes.iter().map(ToString::to_string).collect();
+            bail!("the second run should find nothing to do, but wrote:\n{}", writes.join("\n"));
+        }
+        self.ended("after a second run").await?;
+        Ok(())
+    }
+
+    pub(super) fn writes(&self) -> Writes {
+        writes(&self.calls)
+    }
+
+    /// The stage at which a call failed, and to which ends the run may come.
+    pub(super) fn ends(&self, struck: &Call, before: &[Call], status: u16) -> (Stage, Vec<Allowed>) {
+        let for_good = |call: &Call| self.scenario.is_for_good(call);
+        let stage = Stage::of(struck, before, &self.calls, for_good);
+        let has_end = self.calls.iter().any(|call| call.class == Class::Move && for_good(call));
+        let mut ends = allowed(struck, stage, has_end);
+        // What fails until the deadline works again for undo.
+        if status < 500 {
+            ends = with_blocked_undo(ends, struck, before);
+        }
+        (stage, self.scenario.expect(struck, stage, ends))
+    }
+
+    /// The calls of an undisturbed run.
+    pub(super) fn script(&self) -> Script {
+        Script::new("", &self.calls, &self.rehearsal, |at| self.ends(&self.calls[at], &self.calls[..at], 403).0)
+    }
+
+    /// The calls from the moment when a step has to undo; empty if there is nothing that it could undo.
+    pub(super) async fn script_of_undo(&self) -> Result<Script> {
+        let (one, other) = (self.calls_of_an_undo().await?, self.calls_of_an_undo().await?);
+        // What fails in an undo is not judged by how far it has come.
+        Ok(Script::new("u", &one, &other, |_| Stage::Acting))
+    }
+
+    async fn calls_of_an_undo(&self) -> Result<Vec<Call>> {
+        let Some(fault) = self.undo_fault() else { return Ok(Vec::new()) };
+        self.reset().await?;
+        let start = self.read_settled().await?;
+        let run = self.run(vec![fault], None).await?;
+        run.expect_exit(4).context("a run that must undo")?;
+        self.restored(&start, &run.calls).await.context("after an undisturbed undo")?;
+        let failed = run.struck.first().map(|call| call.at);
+        Ok(run.calls.into_iter().filter(|call| Some(call.at) > failed).collect())
+    }
+
+    /// Makes the last move fail that can be undone and whose object was not written before: undo does not need it.
+    pub(super) fn undo_fault(&self) -> Option<Fault> {
+        let calls = &self.calls;
+        let fresh = |at: usize| {
+            let call = &calls[at];
+            let is_move = call.class == Class::Move && call.succeeded() && !self.scenario.is_for_good(call);
+            is_move && !calls[..at].iter().any(|other| other.class == Class::Move && other.same_object(call))
+        };
+        let last = calls[(0..calls.len()).rev().find(|at| fresh(*at))?].clone();
+        let at = At::first(move |call| call.key() == last.key());
+        Some(Fault::FailForGood { at, status: 422, scope: Scope::Body, until: None })
+    }
+
+    /// The modes that are asked for.
+    fn modes(&self, choice: &Choice) -> Vec<Mode> {
+        let wanted =
+            |mode: &Mode| choice.modes.is_empty() || choice.modes.iter().any(|name| *name == mode.to_string());
+        self.scenario.modes().into_iter().filter(wanted).collect()
+    }
+
+    /// All points of the modes and calls that are asked for, and the calls that are none.
+    pub(super) async fn points(&self, choice: &Choice) -> Result<(Vec<Point>, Vec<String>)> {
+        let modes = self.modes(choice);
+        let script = self.script();
+        let mut left_out = script.left_out();
+        let undo = if modes.iter().any(|mode| mode.in_undo()) {
+            self.script_of_undo().await?
+        } else {
+            Script::default()
+        };
+        left_out.extend(undo.left_out().into_iter().map(|call| format!("in undo: {call}")));
+        let mut points = Vec::new();
+        for mode in modes {
+            if mode.is_repeated() {
+                points.extend(self.point_of_deaths(mode).filter(|_| choice.calls.is_empty()));
+            } else {
+                points.extend(if mode.in_undo() { &undo } else { &script }.points(mode, &choice.calls));
+            }
+        }
+        Ok((points, left_out))
+    }
+
+    /// Dying again and again is one point. Who dies after a move each time needs a move for each death, and one that
+    /// is left: else the step is done before.
+    fn point_of_deaths(&self, mode: Mode) -> Option<Point> {
+        let moves = self.calls.iter().filter(|call| call.class == Class::Move && call.succeeded());
+        let moves = moves.filter(|call| !self.scenario.is_for_good(call)).count();
+        let needed = if mode == Mode::DieAfter { DEATHS + 1 } else { 1 };
+        let point = Point { mode, place: Place::FirstMoves, group: Group::Deaths, kind: Kind::Move };
+        (moves >= needed).then_some(point)
+    }
+
+    /// The calls of an undisturbed run, and those of an undo, with the numbers by which they can be chosen.
+    pub(super) async fn show(&self) -> Result<String> {
+        let mut lines = Vec::new();
+        let script = self.script();
+        for (at, line) in script.lines.iter().enumerate() {
+            let (stage, ends) = self.ends(&line.call, &self.calls[..at], 403);
+            lines.push(format!("{line}  [{stage:?}: {}]", shown(&ends)));
+        }
+        let undo = self.script_of_undo().await?;
+        lines.extend(undo.lines.iter().map(|line| format!("{line}  [in undo]")));
+        let left_out = script.left_out().into_iter().chain(undo.left_out());
+        lines.extend(left_out.map(|call| format!("no point: {call}")));
+        let name = self.scenario.name();
+        Ok(lines.into_iter().map(|line| format!("{name} {line}\n")).collect())
+    }
+
+    /// The state after an undisturbed run, and nothing left open.
+    pub(super) async fn done(&self, when: &str) -> Result<()> {
+        self.ended(when).await?;
+        self.nothing_left_open().await
+    }
+
+    /// Waits for the state after an undisturbed run, and for what the scenario asks for besides.
+    pub(super) async fn ended(&self, when: &str) -> Result<()> {
+        self.same_as(&self.end, when).await?;
+        let end = Instant::now() + self.scenario.patience();
+        loop {
+            match self.scenario.holds_in_the_end(&self.worker).await {
+                Ok(()) => return Ok(()),
+                Err(error) if Instant::now() > end => return Err(error.context(format!("the end {when}"))),
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// The state from which the runs that made these calls started; only objects that they had deleted, and what
+    /// went with them, may be others.
+    pub(super) async fn restored(&self, start: &State, calls: &[Call]) -> Result<()> {
+        let now = self.same_as(start, "which should be restored").await?;
+        let deleted = |identity: &Identity| {
+            calls
+                .iter()
+                .any(|call| call.verb == Verb::Delete && call.succeeded() && identity.is_target_of(call))
+        };
+        let mut gone: BTreeSet<&Key> =
+            start.identities.iter().filter(|(_, identity)| deleted(identity)).map(|(key, _)| key).collect();
+        loop {
+            let with_owner = |identity: &Identity| identity.owners.iter().any(|owner| gone.contains(owner));
+            let more: Vec<&Key> = start
+                .identities
+                .iter()
+                .filter(|(key, identity)| !gone.contains(key) && with_owner(identity))
+                .map(|(key, _)| key)
+                .collect();
+            if more.is_empty() {
+                break;
+            }
+            gone.extend(more);
+        }
+        let replaced = start.replaced(&now, |key, _| gone.contains(key));
+        ensure!(replaced.is_empty(), "objects that need not be touched were replaced:\n{replaced}");
+        Ok(())
+    }
+
+    /// Waits until the cluster is in this state.
+    pub(super) async fn same_as(&self, wanted: &State, when: &str) -> Result<State> {
+        let end = Instant::now() + self.scenario.patience();
+        loop {
+            let now = self.read().await?;
+            let diff = wanted.diff(&now);
+            if diff.is_empty() {
+                return Ok(now);
+            }
+            if Instant::now() > end {
+                bail!("the state {when} differs:\n{diff}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    pub(super) async fn nothing_left_open(&self) -> Result<()> {
+        let open: Diff = self.bookkeeping().await?.left_open();
+        ensure!(open.is_empty(), "left open:\n{open}");
+        Ok(())
+    }
+
+    pub(super) async fn bookkeeping(&self) -> Result<Bookkeeping> {
+        Bookkeeping::read(&self.worker.api, &self.scenario.home(&self.worker)).await
+    }
+
+    /// Puts the cluster into the state from which the scenario starts.
+    pub(super) async fn reset(&self) -> Result<()> {
+        let mut areas = self.areas();
+        areas.extend(own_areas(&self.scenario.home(&self.worker)));
+        clear(&self.worker.api, &areas, CLEARED_WITHIN).await?;
+        self.scenario.fill(&self.worker).await
+    }
+
+    /// Runs the step, with patience only where the mode needs it.
+    pub(super) async fn run(&self, faults: Vec<Fault>, mode: Option<Mode>) -> Result<Outcome> {
+        let mut command = self.scenario.command(&self.worker)?;
+        if !mode.is_some_and(Mode::needs_patience) {
+            command = command.env(PATIENCE.0, PATIENCE.1);
+        }
+        command.run(&self.worker.upstream, faults).await
+    }
+
+    fn areas(&self) -> Vec<Area> {
+        self.scenario.areas(&self.worker)
+    }
+
+    async fn read(&self) -> Result<State> {
+        State::read(&self.worker.api, &self.areas(), |object| self.scenario.adjust(object)).await
+    }
+
+    async fn read_settled(&self) -> Result<State> {
+        let adjust = |object: &mut Value| self.scenario.adjust(object);
+        State::read_settled(&self.worker.api, &self.areas(), &adjust, self.scenario.patience()).await
+    }
+}
+
+/// The writes of a run. How often one is made is no difference: after a conflict it is made again.
+fn writes(calls: &[Call]) -> Writes {
+    calls.iter().filter(|call| call.is_write() && !call.renews).map(Call::what).collect()
+}
+
+/// The writes that only one of two runs made.
+fn differences(one: &Writes, other: &Writes) -> Vec<String> {
+    let first = one.difference(other).map(|call| format!("only the first: {call}"));
+    first.chain(other.difference(one).map(|call| format!("only the second: {call}"))).collect()
+}
+
+pub(super) fn shown(ends: &[Allowed]) -> String {
+    ends.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_runs_may_differ_in_the_order_and_number_of_their_calls_and_in_nothing_else() {
+        let calls = |text: &str| text.split(' ').map(str::to_owned).collect();
+        assert!(differences(&calls("a b b c"), &calls("b c a")).is_empty());
+        assert_eq!(differences(&calls("a b"), &calls("b c")), ["only the first: a", "only the second: c"]);
+    }
+}

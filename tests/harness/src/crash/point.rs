@@ -1,0 +1,211 @@
+//! Points: a call by name, and what happens to it.
+
+use std::{collections::BTreeSet, fmt};
+
+use crate::{
+    call::{Call, Class, Name},
+    crash::{
+        mode::Mode,
+        sample::{Group, Kind},
+    },
+    expect::Stage,
+};
+
+/// Where in a run things go wrong.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// At the call of this name.
+    Call(Name),
+    /// At a renewal of the lock. When one is made depends on the clock, so a call is held back until it is.
+    Renewal {
+        /// The call that is held back.
+        held: Name,
+    },
+    /// At the first move of each of several runs.
+    FirstMoves,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(name) => write!(out, "{name}"),
+            Self::Renewal { held } => write!(out, "a renewal of the lock before {held}"),
+            Self::FirstMoves => out.write_str("the first move of each run"),
+        }
+    }
+}
+
+/// A place in a run and what happens there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// What happens.
+    pub mode: Mode,
+    /// Where.
+    pub place: Place,
+    /// Points of a mode that share this cannot differ, or not by much.
+    pub(super) group: Group,
+    /// The kind of the call.
+    pub(super) kind: Kind,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} at {}", self.mode, self.place)
+    }
+}
+
+/// A call of a script.
+pub(super) struct Line {
+    /// Its number in what `--show` prints.
+    pub(super) number: String,
+    pub(super) call: Call,
+    pub(super) stage: Stage,
+    /// Why it is no point; none: it is one.
+    pub(super) left_out: Option<&'static str>,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.number, self.call)
+    }
+}
+
+/// The calls that every run makes, as far as two runs tell.
+#[derive(Default)]
+pub(super) struct Script {
+    pub(super) lines: Vec<Line>,
+    /// Calls that only the other of the two runs made.
+    pub(super) only_other: Vec<Name>,
+}
+
+impl Script {
+    /// Compares the calls of two runs. Numbers begin with `prefix`, and `stage` tells how far the first run had come at a
+    /// call.
+    pub(super) fn new(prefix: &str, one: &[Call], other: &[Call], stage: impl Fn(usize) -> Stage) -> Self {
+        let names = |calls: &[Call]| calls.iter().map(Call::named).collect::<BTreeSet<Name>>();
+        let (of_one, of_other) = (names(one), names(other));
+        let line = |(at, call): (usize, &Call)| Line {
+            number: format!("{prefix}{}", at + 1),
+            stage: stage(at),
+            left_out: if call.renews {
+                Some("the lock may be renewed then: that depends on the clock")
+            } else if of_other.contains(&call.named()) {
+                None
+            } else {
+                Some("only one of two runs made it: controllers were faster, or slower, than the step")
+            },
+            call: call.clone(),
+        };
+        let only_other = other.iter().filter(|call| !call.renews && !of_one.contains(&call.named()));
+        Self {
+            lines: one.iter().enumerate().map(line).collect(),
+            only_other: only_other.map(Call::named).collect(),
+        }
+    }
+
+    /// All points of a mode, and which of the given numbers they have; none given: all.
+    pub(super) fn points(&self, mode: Mode, numbers: &[String]) -> Vec<Point> {
+        let mut writes = 0;
+        let mut points = Vec::new();
+        for Line { number, call, stage, left_out } in &self.lines {
+            let written_before = writes;
+            writes += usize::from(call.is_write() && !call.renews);
+            let chosen = numbers.is_empty() || numbers.contains(number);
+            if left_out.is_some() || !mode.suits(call) || !chosen {
+                continue;
+            }
+            let written = match mode {
+                Mode::KillAfter | Mode::KillAfterInUndo => writes,
+                _ => written_before,
+            };
+            let place = Place::Call(call.named());
+            let group = Group::new(mode, call, *stage, written);
+            points.push(Point { mode, place, group, kind: Kind::of(call) });
+        }
+        if mode.suits_renewal() && numbers.is_empty() {
+            points.extend(self.renewal(mode));
+        }
+        points
+    }
+
+    /// A renewal while the first move is made, or the report of a run that makes none.
+    fn renewal(&self, mode: Mode) -> Option<Point> {
+        let sure = || self.lines.iter().filter(|line| line.left_out.is_none()).map(|line| &line.call);
+        let held = sure()
+            .find(|call| call.class == Class::Move)
+            .or_else(|| sure().find(|call| call.class == Class::Report && call.is_write()))?;
+        let place = Place::Renewal { held: held.named() };
+        Some(Point { mode, place, group: Group::Renewal, kind: Kind::Renewal })
+    }
+
+    /// The calls that are no points, with the reason.
+    pub(super) fn left_out(&self) -> Vec<String> {
+        let of_this = self
+            .lines
+            .iter()
+            .filter_map(|line| Some(format!("{}: {}", line.call.named(), line.left_out?)))
+            .collect::<Vec<_>>();
+        let of_other = self.only_other.iter().map(|name| format!("{name}: only one of two runs made it"));
+        of_this.into_iter().chain(of_other).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use serde_json::json;
+
+    use super::*;
+
+    fn call(method: &str, path: &str, name: &str, nth: u32) -> Call {
+        let body = if method == "POST" {
+            Bytes::from(json!({"metadata": {"name": name}}).to_string())
+        } else {
+            Bytes::new()
+        };
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let call = Call::new(&method.parse().unwrap(), path, query, body, Duration::ZERO);
+        Call { nth, ..call }
+    }
+
+    const PODS: &str = "/api/v1/namespaces/a/pods";
+
+    #[test]
+    fn only_what_both_of_two_runs_do_is_a_point_whatever_the_order() {
+        let read = call("GET", PODS, "", 1);
+        let create = call("POST", PODS, "x", 1);
+        let again = call("GET", PODS, "", 2);
+        let renewal = Call { renews: true, ..call("GET", "/apis/coordination.k8s.io/v1/leases", "", 1) };
+        let one = [read.clone(), create.clone(), again.clone(), renewal];
+        let other = [create, read, call("GET", "/api/v1/nodes", "", 1)];
+        let script = Script::new("", &one, &other, |_| Stage::Acting);
+        let points = script.points(Mode::LoseAnswer, &[]);
+        let told: Vec<String> = points.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                format!("lose-answer at Read: list {PODS}"),
+                format!("lose-answer at Move: create {PODS} x"),
+                format!("lose-answer at a renewal of the lock before Move: create {PODS} x"),
+            ]
+        );
+        let left_out = script.left_out();
+        assert_eq!(left_out.len(), 3, "{left_out:?}");
+        assert!(left_out[0].starts_with(&format!("Read: list {PODS} #2: only one of two runs")));
+        assert!(left_out[1].contains("depends on the clock"));
+        assert!(left_out[2].starts_with("Read: list /api/v1/nodes: only one"));
+    }
+
+    #[test]
+    fn a_call_can_be_chosen_by_the_number_that_is_shown() {
+        let run = [call("GET", PODS, "", 1), call("POST", PODS, "x", 1)];
+        let script = Script::new("u", &run, &run, |_| Stage::Acting);
+        let numbers: Vec<&str> = script.lines.iter().map(|line| line.number.as_str()).collect();
+        assert_eq!(numbers, ["u1", "u2"]);
+        let points = script.points(Mode::KillBeforeInUndo, &["u2".to_owned()]);
+        assert_eq!(points.len(), 1);
+        assert_eq!(points[0].place, Place::Call(run[1].named()));
+    }
+}
