@@ -1,6 +1,9 @@
 //! Two runs of one family never write at the same time.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use e2e::{
     Told, World,
@@ -14,7 +17,7 @@ use harness::{
     state::{Area, clear},
 };
 use serde_json::json;
-use standins::{Behaviour, Family};
+use standins::{Behaviour, Family, cluster};
 
 /// How long a Lease counts after its last renewal.
 const LASTS: Duration = Duration::from_secs(15);
@@ -143,18 +146,35 @@ async fn a_lock_of_which_nothing_can_be_known_is_taken_only_after_it_stood_still
 async fn a_lock_that_somebody_unknown_renews_is_never_taken() {
     let world = World::fixture(prompt()).await;
     hold(&world, Family::Fixture, "process/another-host/7/99").await;
-    let renewing = async {
-        loop {
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            let now =
-                json!({"metadata": {"annotations": {"renewed": format!("{:?}", std::time::Instant::now())}}});
-            world.api.merge(&leases(), Some(world.home), "belay-fixture", None, &now).await.unwrap();
+    // A look a second, as without a test; and it cannot look again before the Lease is renewed.
+    let command = world.step(&["--deadline", "36"]).env("BELAY_TEST_PATIENCE", "1");
+    let (holds, holdings): (Vec<_>, Vec<_>) = (0..40).map(|number| Fault::hold(nth_look(number))).unzip();
+    let run = world.start(&command, holds).await;
+    for (number, holding) in holdings.into_iter().enumerate() {
+        let looked = async || Ok(run.proxy.calls().iter().filter(|call| looks(call)).count() > number);
+        tokio::select! {
+            looked = cluster::wait_until("it looks again", SOON, looked) => looked.unwrap(),
+            () = run.ended() => break,
         }
-    };
-    let command = world.step(&["--deadline", "36"]);
-    let run = tokio::select! { run = world.run(&command) => run, () = renewing => unreachable!() };
+        let renewed = json!({"metadata": {"annotations": {"renewed": number.to_string()}}});
+        world.api.merge(&leases(), Some(world.home), "belay-fixture", None, &renewed).await.unwrap();
+        holding.release();
+    }
+    let run = run.wait().await.unwrap();
     run.exits(75).changes_nothing();
+    let times: Vec<Duration> = run.calls.iter().filter(|call| looks(call)).map(|call| call.at).collect();
+    assert!(times[times.len() - 1] >= times[0] + LASTS, "it has not looked for long enough: {times:?}");
     assert_eq!(taking(&run).2, None);
+}
+
+fn looks(call: &Call) -> bool {
+    call.class == Class::Lease(LeaseUse::Read) && call.verb == Verb::Get
+}
+
+/// A run's look at the lock, counted from 0.
+fn nth_look(number: usize) -> At {
+    let seen = AtomicUsize::new(0);
+    At::first(move |call| looks(call) && seen.fetch_add(1, Ordering::SeqCst) == number)
 }
 
 #[tokio::test]

@@ -351,7 +351,7 @@ async fn bug_2_3_a_missing_crd_is_told_from_nothing_to_do() {
     for (name, plural) in [("triggers", "Trigger"), ("brokers", "Broker")] {
         let crd = format!("{name}.eventing.knative.dev");
         world.remove_crd(&crd).await;
-        let run = world.run(&step(&world, &["--deadline", "9"])).await;
+        let run = world.run(&step(&world, &["--deadline", "6"])).await;
         run.exits(3).says(&format!("the API {crd} is not served")).changes_nothing();
         let family = standins::Family::EventMesh;
         standins::install_crds(&world.api.client(), family, standins::crds::upstream(family).as_deref())
