@@ -32,11 +32,10 @@ pub use retire_subscriptions::RetireSubscriptions;
 pub use scale_down_legacy::ScaleDownLegacy;
 pub use verify_event_services::VerifyEventServices;
 
-/// Long enough for an undisturbed run on a busy machine. Who pays for it: every call that fails with 500 until then, and up
-/// to the 15 s for which a 403 may pass every call that fails with that.
+/// Long enough for a run on a busy machine. Nobody waits for it but a step whose watch fails for good.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A step as a child process: one call at a time, so that call k is the same call in every run.
+/// A step as a child process: one call at a time, so that two runs make the same calls in nearly the same order.
 fn command(program: &str, step: &str, home: &str) -> Result<StepCommand> {
     Ok(StepCommand::new(
         executable(program)?,
@@ -46,7 +45,7 @@ fn command(program: &str, step: &str, home: &str) -> Result<StepCommand> {
     .bound(Duration::from_secs(120)))
 }
 
-/// Takes away what another scenario or suite has left on the worker's API server: a step looks at all users' namespaces and
+/// Removes what another scenario or suite has left on the worker's API server: a step looks at all users' namespaces and
 /// for a lock of its family anywhere, and a scenario clears only its own before each point.
 async fn sweep(worker: &Worker) -> Result<()> {
     let mut areas: Vec<Area> = kinds::EVENT_MESH
@@ -171,7 +170,7 @@ fn forget_the_controller(object: &mut Value) {
     }
 }
 
-/// The namespace of one worker. A family has one home in a cluster, so each worker has an API server of its own.
+/// The family's home. There is one in a cluster, so each lane has an API server of its own.
 fn home(worker: &Worker) -> String {
     worker.name("home")
 }

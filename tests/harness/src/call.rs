@@ -186,10 +186,11 @@ fn lease_use(verb: Verb, body: Option<&Value>) -> LeaseUse {
 
 /// Whether a request is made to renew the lock, or may be: how many of these there are depends on the clock.
 ///
-/// Once the lock is taken, a read of the Lease comes from a renewal or from the release, and nothing tells which.
+/// Once the lock is taken, a read of the Lease comes from a renewal or from the release, and nothing tells which. A list of
+/// Leases asks for a lock elsewhere.
 #[must_use]
-pub fn renews(class: Class, lock_taken: bool) -> bool {
-    lock_taken && matches!(class, Class::Lease(LeaseUse::Read | LeaseUse::Hold))
+pub fn renews(class: Class, verb: Verb, lock_taken: bool) -> bool {
+    lock_taken && verb != Verb::List && matches!(class, Class::Lease(LeaseUse::Read | LeaseUse::Hold))
 }
 
 /// A call's name, the same in every run: what it asks for, and which of those that ask for it.
@@ -519,14 +520,15 @@ mod tests {
 
     #[test]
     fn only_what_comes_for_the_lock_once_it_is_taken_renews_it() {
-        let hold = Class::Lease(LeaseUse::Hold);
-        assert!(!renews(hold, false), "taking the lock is a call like any other");
-        assert!(renews(hold, true));
-        assert!(!renews(Class::Lease(LeaseUse::Read), false));
-        assert!(renews(Class::Lease(LeaseUse::Read), true));
-        assert!(!renews(Class::Lease(LeaseUse::Release), true));
+        let (read, hold) = (Class::Lease(LeaseUse::Read), Class::Lease(LeaseUse::Hold));
+        assert!(!renews(hold, Verb::Create, false), "taking the lock is a call like any other");
+        assert!(renews(hold, Verb::Update, true));
+        assert!(!renews(read, Verb::Get, false));
+        assert!(renews(read, Verb::Get, true));
+        assert!(!renews(read, Verb::List, true));
+        assert!(!renews(Class::Lease(LeaseUse::Release), Verb::Update, true));
         for class in [Class::Discovery, Class::Watch, Class::Journal, Class::DryRun, Class::Move] {
-            assert!(!renews(class, true), "{class:?}");
+            assert!(!renews(class, Verb::Get, true), "{class:?}");
         }
     }
 

@@ -523,7 +523,7 @@ impl Shared {
         if log.dead {
             return None;
         }
-        call.renews = renews(call.class, log.lock_taken);
+        call.renews = renews(call.class, call.verb, log.lock_taken);
         let asked = log.asked.entry(call.what()).or_default();
         *asked += 1;
         call.nth = *asked;

@@ -12,15 +12,25 @@ use std::{
 
 use futures::{AsyncBufReadExt as _, TryStreamExt as _};
 use harness::{
-    Action, Api, At, Class, Fault, Landing, Proxy, Resource, Scope, Upstream,
+    Action, Api, At, Class, Fault, Landing, Name, Proxy, Resource, Scope, Until, Upstream,
     call::Fate,
     memory::Memory,
-    proxy::{KillSwitch, Order, Record},
+    proxy::{DEADLINE, KillSwitch, Order, Record},
 };
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/a/configmaps";
+
+/// The first call that creates a ConfigMap of this name.
+fn creates(name: &str) -> At {
+    At::Named(Name { what: format!("Move: create {CONFIG_MAPS} {name}"), nth: 1 })
+}
+
+/// The n-th call that reads a ConfigMap of this name.
+fn gets(name: &str, nth: u32) -> At {
+    At::Named(Name { what: format!("Read: get {CONFIG_MAPS}/{name}"), nth })
+}
 
 /// A server, a proxy before it, and a client that talks to the proxy.
 struct Stage {
@@ -86,7 +96,7 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn calls_pass_and_are_numbered_and_recorded() {
+async fn calls_pass_and_are_named_and_recorded() {
     let stage = stage(vec![]).await;
     assert_eq!(stage.ask(Method::GET, "/apis", None).await.unwrap().0, 200);
     assert_eq!(stage.create("x").await.unwrap().0, 201);
@@ -95,26 +105,27 @@ async fn calls_pass_and_are_numbered_and_recorded() {
     stage.ask(Method::POST, &dry, Some(json!({"metadata": {"name": "y"}}))).await.unwrap();
     assert_eq!(stage.get("y").await.unwrap().0, 404, "a dry run makes nothing");
     let (_, record) = stage.end().await;
-    let seen: Vec<_> = record.calls.iter().map(|call| (call.number, call.class, call.status)).collect();
+    let seen: Vec<_> = record.calls.iter().map(|call| (call.nth, call.class, call.status)).collect();
     assert_eq!(
         seen,
         [
-            (Some(1), Class::Discovery, Some(200)),
-            (Some(2), Class::Move, Some(201)),
-            (Some(3), Class::Move, Some(409)),
-            (Some(4), Class::DryRun, Some(201)),
-            (Some(5), Class::Read, Some(404)),
+            (1, Class::Discovery, Some(200)),
+            (1, Class::Move, Some(201)),
+            (2, Class::Move, Some(409)),
+            (1, Class::DryRun, Some(201)),
+            (1, Class::Read, Some(404)),
         ]
     );
     assert_eq!(record.calls[1].body_sha, record.calls[2].body_sha);
     assert_eq!(record.calls[1].body_sha.len(), 64);
     assert_eq!(record.calls[1].body_size(), r#"{"metadata":{"name":"x"}}"#.len());
     assert!(record.calls[1].succeeded() && !record.calls[2].succeeded());
-    assert_eq!(record.calls[3].to_string(), format!("call 4: create {CONFIG_MAPS} y (dry run) -> 201"));
+    assert_eq!(record.calls[3].to_string(), format!("DryRun: create {CONFIG_MAPS} y (dry run) -> 201"));
+    assert_eq!(record.calls[2].to_string(), format!("Move: create {CONFIG_MAPS} x #2 -> 409"));
 }
 
 #[tokio::test]
-async fn renewals_of_the_lock_have_numbers_of_their_own() {
+async fn what_comes_for_the_lock_once_it_is_taken_renews_it() {
     let stage = stage(vec![]).await;
     let leases = "/apis/coordination.k8s.io/v1/namespaces/a/leases";
     let lease = format!("{leases}/belay-f");
@@ -127,23 +138,13 @@ async fn renewals_of_the_lock_have_numbers_of_their_own() {
     stage.ask(Method::GET, &lease, None).await.unwrap();
     stage.ask(Method::PUT, &lease, Some(free)).await.unwrap();
     let (_, record) = stage.end().await;
-    let numbers: Vec<_> = record.calls.iter().map(|call| (call.number, call.lease)).collect();
-    assert_eq!(
-        numbers,
-        [
-            (Some(1), Some(1)),
-            (Some(2), Some(2)),
-            (None, Some(3)),
-            (Some(3), None),
-            (None, Some(4)),
-            (Some(4), Some(5)),
-        ]
-    );
+    let renews: Vec<_> = record.calls.iter().map(|call| call.renews).collect();
+    assert_eq!(renews, [false, false, true, false, true, false]);
 }
 
 #[tokio::test]
 async fn killed_before_a_call_the_server_never_sees_it() {
-    let stage = stage(vec![Fault::KillBefore(At::Call(2))]).await;
+    let stage = stage(vec![Fault::KillBefore(creates("x"))]).await;
     stage.get("x").await.unwrap();
     assert!(stage.create("x").await.is_err());
     assert_eq!(stage.killed(), 1);
@@ -152,12 +153,12 @@ async fn killed_before_a_call_the_server_never_sees_it() {
     assert_eq!(memory.requests().len(), 1);
     assert_eq!(record.calls.len(), 2);
     assert_eq!(record.calls[1].fate, Fate::KilledBefore);
-    assert_eq!(record.struck[0].number, Some(2));
+    assert_eq!(record.struck[0].named(), record.calls[1].named());
 }
 
 #[tokio::test]
 async fn killed_after_a_call_the_server_has_done_it() {
-    let stage = stage(vec![Fault::KillAfter(At::Call(1))]).await;
+    let stage = stage(vec![Fault::KillAfter(creates("x"))]).await;
     assert!(stage.create("x").await.is_err());
     assert_eq!(stage.killed(), 1);
     let (memory, record) = stage.end().await;
@@ -168,7 +169,7 @@ async fn killed_after_a_call_the_server_has_done_it() {
 
 #[tokio::test]
 async fn told_to_stop_a_step_still_gets_its_answer() {
-    let stage = stage(vec![Fault::Terminate(At::Call(1))]).await;
+    let stage = stage(vec![Fault::Terminate(creates("x"))]).await;
     assert_eq!(stage.create("x").await.unwrap().0, 201);
     assert_eq!(stage.killed(), 100);
     assert_eq!(stage.get("x").await.unwrap().0, 200);
@@ -176,7 +177,7 @@ async fn told_to_stop_a_step_still_gets_its_answer() {
 
 #[tokio::test]
 async fn with_its_answer_lost_a_call_is_done_and_the_next_one_passes() {
-    let stage = stage(vec![Fault::LoseAnswer(At::Call(1))]).await;
+    let stage = stage(vec![Fault::LoseAnswer(creates("x"))]).await;
     assert!(stage.create("x").await.is_err());
     assert_eq!(stage.create("x").await.unwrap().0, 409, "the first one was done");
     assert_eq!(stage.killed(), 0);
@@ -186,7 +187,7 @@ async fn with_its_answer_lost_a_call_is_done_and_the_next_one_passes() {
 
 #[tokio::test]
 async fn a_call_that_lands_late_lands_in_the_next_run() {
-    let first = stage(vec![Fault::KillAndLandLate(At::Call(1))]).await;
+    let first = stage(vec![Fault::KillAndLandLate(creates("late"))]).await;
     assert!(first.create("late").await.is_err());
     assert_eq!(first.killed(), 1);
     let (memory, mut record) = first.end().await;
@@ -208,7 +209,7 @@ async fn a_call_that_lands_late_lands_in_the_next_run() {
 #[tokio::test]
 async fn a_call_lands_at_the_latest_before_the_lock_is_given_back_or_when_the_run_is_over() {
     for (release, before) in [(true, true), (false, false)] {
-        let first = stage(vec![Fault::KillAndLandLate(At::Call(1))]).await;
+        let first = stage(vec![Fault::KillAndLandLate(creates("late"))]).await;
         assert!(first.create("late").await.is_err());
         let (memory, mut record) = first.end().await;
         let held = record.held.take().unwrap();
@@ -227,7 +228,7 @@ async fn a_call_lands_at_the_latest_before_the_lock_is_given_back_or_when_the_ru
 
 #[tokio::test]
 async fn a_call_that_fails_for_good_fails_again_and_all_else_passes() {
-    let forbidden = stage(vec![Fault::forbid(At::Call(2))]).await;
+    let forbidden = stage(vec![Fault::forbid(creates("x"))]).await;
     forbidden.get("x").await.unwrap();
     for _ in 0..2 {
         let (status, answer) = forbidden.create("x").await.unwrap();
@@ -245,26 +246,73 @@ async fn a_call_that_fails_for_good_fails_again_and_all_else_passes() {
 }
 
 #[tokio::test]
-async fn what_is_invalid_is_the_body_and_what_fails_until_a_time_works_after_it() {
-    let invalid = Fault::FailForGood { at: At::Call(1), status: 422, scope: Scope::Body, until: None };
-    let stage_one = stage(vec![invalid]).await;
-    let (status, answer) = stage_one.create("x").await.unwrap();
+async fn what_is_invalid_is_the_body() {
+    let invalid = Fault::FailForGood { at: creates("x"), status: 422, scope: Scope::Body, until: None };
+    let stage = stage(vec![invalid]).await;
+    let (status, answer) = stage.create("x").await.unwrap();
     assert_eq!((status.as_u16(), &answer["details"]["causes"][0]["field"]), (422, &json!("spec")));
     let other = json!({"metadata": {"name": "x"}, "data": {"changed": "yes"}});
-    assert_eq!(stage_one.ask(Method::POST, CONFIG_MAPS, Some(other)).await.unwrap().0, 201);
+    assert_eq!(stage.ask(Method::POST, CONFIG_MAPS, Some(other)).await.unwrap().0, 201);
+}
 
-    let until = Some(Duration::from_millis(300));
-    let failing = Fault::FailForGood { at: At::Call(1), status: 500, scope: Scope::Target, until };
-    let stage_two = stage(vec![failing]).await;
-    // A step that starts slowly loses nothing of that time.
-    tokio::time::sleep(Duration::from_millis(400)).await;
-    let started = Instant::now();
-    assert_eq!(stage_two.create("x").await.unwrap().0, 500);
-    while stage_two.create("x").await.unwrap().0 == 500 {
+/// The status of an answer, and whether it tells that the deadline is now.
+async fn told(stage: &Stage, uri: &str) -> (u16, bool) {
+    let request = Request::get(uri).body(kube::client::Body::empty()).unwrap();
+    let answer = stage.api.client().send(request).await.unwrap();
+    (answer.status().as_u16(), answer.headers().get(DEADLINE).is_some_and(|when| when == "now"))
+}
+
+#[tokio::test]
+async fn what_fails_until_the_deadline_tells_at_the_third_try_that_it_is_now_and_works_from_then_on() {
+    let failing = |at| Fault::FailForGood {
+        at,
+        status: 500,
+        scope: Scope::Target,
+        until: Some(Until::Deadline),
+    };
+    let one = stage(vec![failing(gets("x", 2))]).await;
+    let (x, y) = (format!("{CONFIG_MAPS}/x"), format!("{CONFIG_MAPS}/y"));
+    assert_eq!(told(&one, &x).await, (404, false));
+    assert_eq!(told(&one, &x).await, (500, false));
+    assert_eq!(told(&one, &x).await, (500, false));
+    assert_eq!(told(&one, &y).await, (404, false), "all else passes");
+    assert_eq!(told(&one, &x).await, (500, true));
+    assert_eq!(told(&one, &x).await, (404, false));
+
+    // Who watches does not look at headers: the next answer to another call tells it.
+    let list = format!("{CONFIG_MAPS}?&limit=5");
+    let at = At::first(|call| call.begins_watch());
+    let two = stage(vec![failing(at)]).await;
+    for _ in 0..4 {
+        assert_eq!(told(&two, &list).await, (500, false));
+    }
+    assert_eq!(told(&two, &y).await, (404, true));
+    assert_eq!(told(&two, &list).await, (200, false));
+}
+
+#[tokio::test]
+async fn a_call_is_held_back_until_the_lock_is_renewed() {
+    let (hold, renewal) = Fault::hold_until_renewal(creates("x"));
+    let stage = stage(vec![Fault::LoseAnswer(renewal), hold]).await;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/a/leases";
+    let lease = json!({"metadata": {"name": "belay-f"}, "spec": {"holderIdentity": "me"}});
+    let renew = || stage.ask(Method::GET, "/apis/coordination.k8s.io/v1/namespaces/a/leases/belay-f", None);
+    stage.ask(Method::POST, leases, Some(lease)).await.unwrap();
+    assert_eq!(renew().await.unwrap().0, 200, "what is renewed before is not meant");
+    let api = stage.api.clone();
+    let body = json!({"metadata": {"name": "x"}});
+    let held = tokio::spawn(async move {
+        api.request(Method::POST, CONFIG_MAPS, "application/json", Some(&body)).await
+    });
+    while stage.proxy.calls().len() < 3 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert!(started.elapsed() >= Duration::from_millis(300));
-    assert_eq!(stage_two.get("x").await.unwrap().0, 200);
+    assert_eq!(stage.get("x").await.unwrap().0, 404);
+    assert!(!held.is_finished());
+    assert!(renew().await.is_err(), "its answer is lost");
+    assert_eq!(held.await.unwrap().unwrap().0, 201);
+    let (_, record) = stage.end().await;
+    assert!(record.struck[0].renews);
 }
 
 #[tokio::test]
@@ -286,7 +334,7 @@ async fn a_share_of_the_calls_is_throttled() {
 async fn calls_can_be_delayed_one_or_all() {
     // Longer than a call takes that is not delayed, on any machine.
     let by = Duration::from_millis(1500);
-    let one = stage(vec![Fault::Delay { at: Some(At::Call(2)), by }]).await;
+    let one = stage(vec![Fault::Delay { at: Some(gets("x", 2)), by }]).await;
     let mut slow = Vec::new();
     for _ in 0..3 {
         let started = Instant::now();
@@ -294,7 +342,7 @@ async fn calls_can_be_delayed_one_or_all() {
         slow.push(started.elapsed() >= by);
     }
     assert_eq!(slow, [false, true, false]);
-    let all = stage(vec![Fault::Delay { at: None, by }, Fault::forbid(At::Call(1))]).await;
+    let all = stage(vec![Fault::Delay { at: None, by }, Fault::forbid(gets("x", 1))]).await;
     let started = Instant::now();
     assert_eq!(all.get("x").await.unwrap().0, 403, "faults add up");
     assert!(started.elapsed() >= by);
@@ -302,7 +350,7 @@ async fn calls_can_be_delayed_one_or_all() {
 
 #[tokio::test]
 async fn a_call_is_held_back_until_it_is_released_and_so_is_its_next_try() {
-    let (hold, holding) = Fault::hold(At::Call(2));
+    let (hold, holding) = Fault::hold(creates("x"));
     let stage = stage(vec![hold]).await;
     stage.get("x").await.unwrap();
     let create = |name: &'static str| {
@@ -332,7 +380,7 @@ async fn a_call_is_held_back_until_it_is_released_and_so_is_its_next_try() {
 
 #[tokio::test]
 async fn a_call_that_nobody_can_release_any_more_passes() {
-    let (hold, holding) = Fault::hold(At::Call(1));
+    let (hold, holding) = Fault::hold(creates("x"));
     drop(holding);
     assert_eq!(stage(vec![hold]).await.create("x").await.unwrap().0, 201);
 }
@@ -360,7 +408,7 @@ async fn connections_are_refused_for_a_time_and_watches_are_cut() {
 }
 
 #[tokio::test]
-async fn watches_stream_and_have_numbers_of_their_own() {
+async fn watches_stream_and_are_named() {
     let stage = stage(vec![]).await;
     stage.create("before").await.unwrap();
     let watch = Request::get(format!("{CONFIG_MAPS}?watch=true")).body(vec![]).unwrap();
@@ -373,8 +421,9 @@ async fn watches_stream_and_have_numbers_of_their_own() {
     stage.create("after").await.unwrap();
     assert_eq!(next().await["object"]["metadata"]["name"], "after");
     let calls = stage.proxy.calls();
-    let numbers: Vec<_> = calls.iter().map(|call| (call.number, call.watch)).collect();
-    assert_eq!(numbers, [(Some(1), None), (None, Some(1)), (Some(2), None)]);
+    let watches: Vec<_> = calls.iter().map(|call| call.class == Class::Watch).collect();
+    assert_eq!(watches, [false, true, false]);
+    assert_eq!(calls[1].named().to_string(), format!("Watch: watch {CONFIG_MAPS}"));
     assert_eq!(calls[1].status, Some(200));
 }
 
@@ -388,13 +437,13 @@ async fn a_hook_decides_as_it_likes_and_a_call_can_be_waited_for() {
     assert_eq!(stage.get("y").await.unwrap().0, 404);
     let waited =
         stage.proxy.when(|call| call.name.as_deref() == Some("y"), Duration::from_secs(10)).await.unwrap();
-    assert_eq!(waited.number, Some(2));
+    assert_eq!(waited.status, Some(404));
     assert!(stage.proxy.when(|call| call.class == Class::Move, Duration::from_millis(50)).await.is_err());
 }
 
 #[tokio::test]
 async fn a_call_on_its_way_arrives_although_its_sender_is_gone() {
-    let (hold, holding) = Fault::hold(At::Call(1));
+    let (hold, holding) = Fault::hold(creates("x"));
     let stage = stage(vec![hold]).await;
     let api = stage.api.clone();
     let sender = tokio::spawn(async move {

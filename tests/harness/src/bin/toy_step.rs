@@ -7,14 +7,18 @@
 //! - `no-journal`: what was deleted is known to this process only;
 //! - `no-undo`: a failed move is left as it is;
 //! - `no-precondition`: a delete takes whatever bears the name when it arrives;
-//! - `busy`: a second run writes its journal again.
+//! - `busy`: a second run writes its journal again;
+//! - `quiet`: it writes its report only where a test has taken its patience away.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::{
     collections::BTreeSet,
     process::ExitCode,
-    sync::Mutex,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -58,8 +62,6 @@ enum Stop {
     Move(Failed),
     /// In a move that is not taken back.
     Beyond(Failed),
-    /// By SIGTERM.
-    Terminated,
     /// Undone, on behalf of an earlier run.
     Undone,
     /// The undo could not be finished.
@@ -71,6 +73,8 @@ struct Toy {
     namespace: String,
     bug: String,
     give_up: Mutex<Instant>,
+    /// Whether it holds the lock.
+    locked: AtomicBool,
     /// What this process has sent a write for. What it has not needs no undo.
     begun: Mutex<BTreeSet<String>>,
 }
@@ -86,25 +90,14 @@ async fn main() -> ExitCode {
         namespace: arguments.namespace,
         bug: arguments.bug.unwrap_or_default(),
         give_up: Mutex::new(Instant::now() + Duration::from_secs_f64(arguments.deadline)),
+        locked: AtomicBool::new(false),
         begun: Mutex::default(),
     };
     let mut sigterm = signal(SignalKind::terminate()).unwrap();
-    let run = tokio::select! {
-        run = toy.run() => run,
-        _ = sigterm.recv() => Err(Stop::Terminated),
-    };
-    let (code, verdict) = match run {
-        Ok(()) => (0, "done".to_owned()),
-        Err(Stop::Lock(why)) => (1, format!("stopped: {}", why.0)),
-        Err(Stop::Refused(why)) => (3, format!("refused: {}", why.0)),
-        Err(Stop::Beyond(why)) => (6, format!("past the point of no return: {}", why.0)),
-        Err(Stop::Terminated) => (143, "told to stop".to_owned()),
-        Err(Stop::Undone) => (4, "undone".to_owned()),
-        Err(Stop::NotUndone(why)) => (5, format!("not undone: {}", why.0)),
-        Err(Stop::Move(why)) => match toy.undo(false).await {
-            Ok(()) => (4, format!("undone after {}", why.0)),
-            Err(more) => (5, format!("not undone after {}: {}", why.0, more.0)),
-        },
+    let (code, verdict) = tokio::select! {
+        end = toy.attempt() => end,
+        () = toy.renew() => unreachable!("it renews the lock for as long as it runs"),
+        _ = sigterm.recv() => (143, "interrupted".to_owned()),
     };
     if !matches!(code, 1) {
         toy.unlock().await;
@@ -114,6 +107,32 @@ async fn main() -> ExitCode {
 }
 
 impl Toy {
+    /// Runs, and undoes what failed. The exit code and the verdict.
+    async fn attempt(&self) -> (u8, String) {
+        match self.run().await {
+            Ok(()) => (0, "done".to_owned()),
+            Err(Stop::Lock(why)) => (1, format!("stopped: {}", why.0)),
+            Err(Stop::Refused(why)) => (3, format!("refused: {}", why.0)),
+            Err(Stop::Beyond(why)) => (6, format!("past the point of no return: {}", why.0)),
+            Err(Stop::Undone) => (4, "undone".to_owned()),
+            Err(Stop::NotUndone(why)) => (5, format!("not undone: {}", why.0)),
+            Err(Stop::Move(why)) => match self.undo(false).await {
+                Ok(()) => (4, format!("undone after {}", why.0)),
+                Err(more) => (5, format!("not undone after {}: {}", why.0, more.0)),
+            },
+        }
+    }
+
+    /// Renews the lock again and again. A renewal that fails harms nobody: nobody else is there.
+    async fn renew(&self) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            if self.locked.load(Ordering::Relaxed) {
+                let _ = self.hold_lock().await;
+            }
+        }
+    }
+
     /// One call with retries: lost connections and 5xx until the deadline, 403 for a moment.
     async fn call(
         &self,
@@ -199,9 +218,14 @@ impl Toy {
     async fn lock(&self) -> Result<bool, Failed> {
         let lease = self.get("leases", "belay-toy").await?.unwrap_or_default();
         let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
-        let me = json!({"spec": {"holderIdentity": std::process::id().to_string()}});
-        self.put("leases", "belay-toy", me).await?;
+        self.hold_lock().await?;
+        self.locked.store(true, Ordering::Relaxed);
         Ok(!holder.is_empty())
+    }
+
+    async fn hold_lock(&self) -> Result<(), Failed> {
+        let me = json!({"spec": {"holderIdentity": std::process::id().to_string()}});
+        self.put("leases", "belay-toy", me).await
     }
 
     async fn unlock(&self) {
@@ -274,6 +298,9 @@ impl Toy {
     }
 
     async fn report(&self) -> Result<(), Stop> {
+        if self.bug == "quiet" && std::env::var_os("BELAY_TEST_PATIENCE").is_none() {
+            return Ok(());
+        }
         if self.put("configmaps", "belay-report-toy", json!({"data": {"summary": "done"}})).await.is_err() {
             eprintln!("the report could not be written");
         }

@@ -191,7 +191,8 @@ impl<S: Scenario> Lane<S> {
             let (stage, ends) = self.ends(&line.call, &self.calls[..at], 403);
             lines.push(format!("{line}  [{stage:?}: {}]", shown(&ends)));
         }
-        let undo = self.script_of_undo().await?;
+        let has_undo = self.scenario.modes().iter().any(|mode| mode.in_undo());
+        let undo = if has_undo { self.script_of_undo().await? } else { Script::default() };
         lines.extend(undo.lines.iter().map(|line| format!("{line}  [in undo]")));
         let left_out = script.left_out().into_iter().chain(undo.left_out());
         lines.extend(left_out.map(|call| format!("no point: {call}")));

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::{
     api::Api,
     crash::{
-        Choice, Failure, KUBECONFIGS, Point, Scenario, Tally, Worker,
+        Choice, Failure, KUBECONFIGS, Place, Point, Scenario, Tally, Worker,
         lane::{Lane, Writes},
         sample,
         tally::Score,
@@ -181,13 +181,20 @@ impl Work {
         point
     }
 
-    fn tried(&self, point: &Point, held: Result<(), Failure>, took: Duration) {
+    fn tried(&self, point: &Point, held: Result<Option<String>, Failure>, took: Duration) {
         let mut state = self.state();
         let score = Score { held: usize::from(held.is_ok()), tried: 1, took };
         state.tally.points.entry(point.mode).or_default().add(score);
-        if let Err(failure) = held {
-            eprintln!("{}: FAILED {failure}", state.tally.name);
-            state.tally.failures.push(failure);
+        state.tally.times.push((took, point.clone()));
+        match held {
+            Ok(Some(hit)) if matches!(point.place, Place::Watch(_)) && !hit.starts_with("Watch") => {
+                state.tally.unwatched.push(point.clone());
+            }
+            Ok(_) => {}
+            Err(failure) => {
+                eprintln!("{}: FAILED {failure}", state.tally.name);
+                state.tally.failures.push(failure);
+            }
         }
         state.tally.took = state.began.elapsed();
     }
@@ -245,23 +252,27 @@ pub(super) async fn work_through(works: &[Arc<Work>], servers: &[Upstream]) -> R
 async fn take(works: &[Arc<Work>]) -> Option<Arc<Work>> {
     let mut changes: Vec<watch::Receiver<()>> = works.iter().map(|work| work.changed.subscribe()).collect();
     loop {
-        // All at once, so that no two take the same.
-        let mut states: Vec<MutexGuard<'_, Progress>> = works.iter().map(|work| work.state()).collect();
-        let phases: Vec<Phase> = states.iter().map(|state| state.phase).collect();
-        match next(&phases) {
-            Next::Begin(at) => {
-                states[at].phase = Phase::Opening;
-                states[at].began = Instant::now();
-                return Some(works[at].clone());
-            }
-            Next::Help(at) => return Some(works[at].clone()),
+        match decide(works) {
+            Next::Begin(at) | Next::Help(at) => return Some(works[at].clone()),
             Next::End => return None,
-            Next::Wait => {}
+            Next::Wait => {
+                let changed = changes.iter_mut().map(|change| Box::pin(change.changed()));
+                let _ = futures::future::select_all(changed).await;
+            }
         }
-        drop(states);
-        let changed = changes.iter_mut().map(|change| Box::pin(change.changed()));
-        let _ = futures::future::select_all(changed).await;
     }
+}
+
+fn decide(works: &[Arc<Work>]) -> Next {
+    // All at once, so that no two begin the same.
+    let mut states: Vec<MutexGuard<'_, Progress>> = works.iter().map(|work| work.state()).collect();
+    let phases: Vec<Phase> = states.iter().map(|state| state.phase).collect();
+    let next = next(&phases);
+    if let Next::Begin(at) = next {
+        states[at].phase = Phase::Opening;
+        states[at].began = Instant::now();
+    }
+    next
 }
 
 /// Tries every chosen point of a scenario.

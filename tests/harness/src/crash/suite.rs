@@ -15,6 +15,9 @@ use crate::crash::{
 /// So many points a sample has at most, over all scenarios.
 const SAMPLE: usize = 150;
 
+/// So many of the slowest points are named at the end.
+const SLOWEST: usize = 5;
+
 /// A scenario of a suite.
 struct Entry {
     name: String,
@@ -171,6 +174,14 @@ fn sum_up(tallies: &[Tally]) {
     }
     for (mode, score) in &of_modes {
         println!("all scenarios: {mode}: {score}");
+    }
+    let mut times = Vec::new();
+    for tally in tallies {
+        times.extend(tally.times.iter().map(|time| (time, &tally.name)));
+    }
+    times.sort_by_key(|((took, _), _)| std::cmp::Reverse(*took));
+    for ((took, point), name) in times.iter().take(SLOWEST) {
+        println!("among the slowest: {name}: {point}: {:.1} s", took.as_secs_f64());
     }
     for tally in tallies {
         let (held, all) = tally.total();

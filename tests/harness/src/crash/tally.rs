@@ -71,12 +71,16 @@ pub struct Tally {
     pub all: (usize, usize),
     /// Calls that are no points, and why.
     pub left_out: Vec<String>,
+    /// Points at a watch that a run did not need: they hit the release of the lock.
+    pub unwatched: Vec<Point>,
     /// Points that did not hold.
     pub failures: Vec<Failure>,
     /// Why the scenario could not be set up on an API server.
     pub not_opened: Vec<String>,
     /// Points that were not tried after too many failures.
     pub untried: usize,
+    /// How long each point took.
+    pub times: Vec<(Duration, Point)>,
     /// From the setup to the last point.
     pub took: Duration,
 }
@@ -142,6 +146,9 @@ impl fmt::Display for Tally {
         }
         for line in self.choice() {
             writeln!(out, "{line}")?;
+        }
+        for point in &self.unwatched {
+            writeln!(out, "{}: {point}: no watch was needed, so the release of the lock was hit", self.name)?;
         }
         for (mode, score) in &self.points {
             writeln!(out, "{}: {mode}: {score}", self.name)?;

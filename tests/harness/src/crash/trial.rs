@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::{
-    call::{Call, Class},
+    call::{Call, Class, LeaseUse},
     crash::{
         Failure, Mode, Place, Point, Scenario,
         lane::{DEATHS, Lane, shown},
@@ -23,6 +23,10 @@ impl Place {
     fn arm(&self) -> (At, Option<Fault>) {
         match self {
             Self::Call(name) => (At::Named(name.clone()), None),
+            Self::Watch(_) => {
+                let place = self.clone();
+                (At::first(move |call| place.is(call)), None)
+            }
             Self::Renewal { held } => {
                 let (hold, renewal) = Fault::hold_until_renewal(At::Named(held.clone()));
                 (renewal, Some(hold))
@@ -35,6 +39,9 @@ impl Place {
     fn is(&self, call: &Call) -> bool {
         match self {
             Self::Call(name) => call.named() == *name,
+            Self::Watch(name) => {
+                call.class == Class::Lease(LeaseUse::Release) || call.named() == *name
+            }
             Self::Renewal { .. } => call.renews,
             Self::FirstMoves => call.class == Class::Move,
         }
@@ -42,11 +49,13 @@ impl Place {
 }
 
 impl<S: Scenario> Lane<S> {
-    /// Tries a point.
-    pub(super) async fn try_point(&self, point: &Point) -> Result<(), Failure> {
+    /// Tries a point, and says which call was hit.
+    pub(super) async fn try_point(&self, point: &Point) -> Result<Option<String>, Failure> {
         let mut call = None;
-        let tried = self.try_out(point, &mut call).await;
-        tried.map_err(|error| Failure { point: point.clone(), call, why: format!("{error:#}") })
+        match self.try_out(point, &mut call).await {
+            Ok(()) => Ok(call),
+            Err(error) => Err(Failure { point: point.clone(), call, why: format!("{error:#}") }),
+        }
     }
 
     async fn try_out(&self, point: &Point, hit: &mut Option<String>) -> Result<()> {
