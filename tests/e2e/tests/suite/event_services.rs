@@ -31,11 +31,14 @@ fn with_much_time(world: &World) -> StepCommand {
     step(world, &["--deadline", "1h"])
 }
 
+/// What it waits on.
+const WATCHED: [&str; 4] = ["applications", "deployments", "httpsources", "pods"];
+
 /// Runs the step to its deadline, which is when it has begun to wait.
 async fn at_the_deadline(world: &World, flags: &[&str]) -> Outcome {
     let (fault, deadline) = Deadline::told();
     let run = world.start(&step(world, flags), vec![fault]).await;
-    run.until_it_says("waiting for").await;
+    run.until_it_watches(&WATCHED).await;
     deadline.is_now();
     run.wait().await.unwrap()
 }
@@ -47,7 +50,7 @@ async fn it_waits_until_the_operator_has_rolled_them_all() {
     world.standins.change(|behaviour| behaviour.never_rolled.push("logistics".into()));
     upgrade_operator(&world.api.client(), INTEGRATION, NEW_EVENT_SERVICE).await.unwrap();
     let (run, account) = world.start_with_its_rights(&step(&world, &[])).await;
-    run.until_it_says("waiting for the event-service of Application/logistics").await;
+    run.until_it_watches(&WATCHED).await;
     world.standins.change(|behaviour| behaviour.never_rolled.clear());
     let run = run.wait().await.unwrap();
     account.revoke().await.unwrap();
@@ -125,7 +128,7 @@ async fn an_application_that_is_deleted_meanwhile_is_not_waited_for() {
     world.standins.change(|behaviour| behaviour.never_rolled.push("logistics".into()));
     upgrade_operator(&world.api.client(), INTEGRATION, NEW_EVENT_SERVICE).await.unwrap();
     let run = world.start(&step(&world, &[]), vec![]).await;
-    run.until_it_says("the event-service of Application/logistics").await;
+    run.until_it_watches(&WATCHED).await;
     world.patch(&APPLICATION, "logistics", &json!({"metadata": {"finalizers": null}})).await;
     world.api.delete(&resource(&APPLICATION), None, "logistics").await.unwrap();
     let run = run.wait().await.unwrap();
@@ -158,7 +161,7 @@ async fn an_application_that_appears_while_it_waits_is_in_the_table_too() {
     upgrade_operator(&world.api.client(), INTEGRATION, NEW_EVENT_SERVICE).await.unwrap();
     let (fault, deadline) = Deadline::told();
     let run = world.start(&step(&world, &[]), vec![fault]).await;
-    run.until_it_says("the event-service of Application/logistics").await;
+    run.until_it_watches(&WATCHED).await;
     world.create(&fixtures::skipped_application("loyalty")).await;
     deadline.is_now();
     let run = run.wait().await.unwrap();

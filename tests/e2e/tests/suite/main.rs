@@ -40,26 +40,12 @@ mod triggers;
 mod undo;
 mod weather;
 
-use harness::{Action, At, Call, Fault, Scope};
+use harness::{At, Call, Fault, Scope};
 
 /// The fixture step's last move before its point of no return fails for good: all the others are made by then.
 fn fails_late() -> Fault {
     let last = |call: &Call| e2e::told::is_move(call) && call.target.resource == "stations";
     Fault::FailForGood { at: At::first(last), status: 422, scope: Scope::Target, until: None }
-}
-
-/// The same at the step's deadline: what is left is its reserve for the undo.
-fn fails_late_at_the_deadline() -> Fault {
-    let mut is_told = false;
-    Fault::hook(move |call| {
-        if !(e2e::told::is_move(call) && call.target.resource == "stations") {
-            Action::Forward
-        } else if std::mem::replace(&mut is_told, true) {
-            Action::Answer(422, None)
-        } else {
-            Action::AnswerAtDeadline(422)
-        }
-    })
 }
 
 /// Whether a call is the move that creates an object of this name.

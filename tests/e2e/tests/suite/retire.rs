@@ -229,7 +229,8 @@ async fn event_loss_can_be_accepted_before_the_upgrade() {
 async fn bug_2_3_one_that_is_not_gone_in_time_fails_the_step_and_says_what_holds_it() {
     let world = upgraded().await;
     world.standins.change(|behaviour| behaviour.hold_finalizer.push(format!("{ONE}/parcels")));
-    let run = world.run(&step(&world, &["--gone-within", "4", "--undo-reserve", "10"])).await;
+    let run =
+        world.run(&step(&world, &["--gone-within", "4", "--deadline", "10", "--undo-reserve", "5"])).await;
     // What is going cannot be rescued, only waited for: a person must look.
     run.exits(5)
         .says(&format!("Subscription/{ONE}/parcels"))

@@ -8,7 +8,7 @@ use e2e::{
     told::{Telling as _, is_move},
     world::{SOON, resource},
 };
-use harness::{At, Call, Class, Exit, Fault, Resource, run::Running};
+use harness::{At, Call, Exit, Fault, Resource};
 use http::Method;
 use serde_json::{Value, json};
 use standins::{
@@ -166,7 +166,7 @@ async fn a_pod_that_stays_until_the_deadline_puts_the_replicas_back() {
     for name in ["publisher", "store"] {
         run.proxy.when(move |call| is_move(call) && call.name.as_deref() == Some(name), SOON).await.unwrap();
     }
-    waits_for_pods(&run).await;
+    run.until_it_watches(&["pods"]).await;
     deadline.is_now();
     let run = run.wait().await.unwrap();
     run.exits(4)
@@ -333,14 +333,9 @@ async fn a_finalizer_that_somebody_adds_meanwhile_stays() {
 async fn pods_stay(world: &World, step: &harness::StepCommand) -> harness::Outcome {
     let (fault, deadline) = Deadline::told();
     let run = world.start(step, vec![fault]).await;
-    waits_for_pods(&run).await;
+    run.until_it_watches(&["pods"]).await;
     deadline.is_now();
     run.wait().await.unwrap()
-}
-
-async fn waits_for_pods(run: &Running) {
-    let watches = |call: &Call| call.class == Class::Watch && call.target.resource == "pods";
-    run.proxy.when(watches, SOON).await.unwrap();
 }
 
 #[tokio::test]

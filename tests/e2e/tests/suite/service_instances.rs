@@ -278,7 +278,7 @@ async fn bug_2_5_one_stuck_instance_does_not_hold_up_the_others_and_with_on_fail
     let scene = Scene::new(&["commerce"]).instance(ONE, "commerce").instance(TWO, "commerce");
     let behaviour = Behaviour { refuse_deprovision: vec!["e2e-one/commerce".into()], ..quick() };
     let world = set(scene, behaviour).await;
-    let flags = ["--gone-within", "4", "--undo-reserve", "6", "--on-failure", "chain"];
+    let flags = ["--gone-within", "4", "--deadline", "14", "--undo-reserve", "4", "--on-failure", "chain"];
     let run = world.run(&step(&world, &flags)).await;
     // What is being deleted can't be rescued: a person must look at it, and the others are done.
     run.exits(5).says("ServiceInstance/e2e-one/commerce").says("kubernetes-incubator/service-catalog");
@@ -296,7 +296,7 @@ async fn bug_5_5_an_instance_that_failed_before_is_recreated_and_one_that_fails_
     let scene = Scene::new(&["commerce"]).instance(TWO, "commerce").on_mesh(TWO, Mesh::Not);
     let world = set(scene, quick()).await;
     world.standins.change(|now| now.refuse = vec!["commerce".into()]);
-    let run = world.run(&step(&world, &["--undo-reserve", "4"])).await;
+    let run = world.run(&step(&world, &["--deadline", "8", "--undo-reserve", "4"])).await;
     run.exits(5)
         .says("provisioning failed, and the catalog never tries again")
         .says("the broker was told to refuse");
@@ -429,7 +429,7 @@ async fn bug_2_3_a_link_that_was_there_and_does_not_come_back_is_named_and_nothi
     let world = set(scene, quick()).await;
     let activation = activation_uid(&world, ONE).await;
     world.standins.change(|now| now.no_link = vec!["commerce".into()]);
-    let flags = ["--recreate", "all", "--linked-within", "3", "--deadline", "15", "--undo-reserve", "6"];
+    let flags = ["--recreate", "all", "--linked-within", "3", "--deadline", "10", "--undo-reserve", "4"];
     let run = world.run(&step(&world, &flags)).await;
     run.exits(5)
         .says("subscriptions.messaging.knative.dev with broker-namespace=e2e-one, application-name=commerce")
@@ -572,7 +572,7 @@ async fn a_link_that_is_not_ready_just_now_is_waited_for_and_not_made_anew() {
         .says("run with --recreate all --only-namespace e2e-one")
         .changes_nothing();
     let run = world.start(&step(&world, &["--linked-within", "30"]), vec![]).await;
-    run.until_it_says("which is there and must be Ready").await;
+    run.until_it_watches(&["brokers", "subscriptions"]).await;
     world.standins.change(|now| now.never_ready.clear());
     run.wait().await.unwrap().exits(0).changes_nothing();
     assert_eq!(instance_uid(&world, ONE, "commerce").await, before);
@@ -591,7 +591,7 @@ async fn an_instance_that_is_just_being_provisioned_is_waited_for_and_not_delete
     .unwrap();
     let uids = (instance_uid(&world, ONE, "commerce").await, instance_uid(&world, ONE, "commerce-2").await);
     let run = world.start(&step(&world, &["--provisioned-within", "30"]), vec![]).await;
-    run.until_it_says("waiting for ServiceInstance/e2e-one/commerce-2").await;
+    run.until_it_watches(&["serviceinstances"]).await;
     world.standins.change(|now| now.never_ready.clear());
     run.wait().await.unwrap().exits(0).changes_nothing();
     let now = (instance_uid(&world, ONE, "commerce").await, instance_uid(&world, ONE, "commerce-2").await);
@@ -769,7 +769,8 @@ async fn bug_2_3_an_instance_whose_activation_somebody_holds_in_its_deletion_is_
 async fn bug_2_3_a_silent_broker_is_undone_or_named() {
     let world = set(one_instance(), quick()).await;
     world.standins.change(|now| now.stopped = vec![Controller::ApplicationBroker]);
-    let run = world.run(&step(&world, &["--gone-within", "3", "--undo-reserve", "4"])).await;
+    let run =
+        world.run(&step(&world, &["--gone-within", "3", "--deadline", "8", "--undo-reserve", "4"])).await;
     run.exits(5).says("ServiceInstance/e2e-one/commerce").says("kubernetes-incubator/service-catalog");
     world.standins.change(|now| now.stopped.clear());
     cluster::wait_gone(&world.api.client(), &SERVICE_INSTANCE, ONE, "commerce", SOON).await.unwrap();

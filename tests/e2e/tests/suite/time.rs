@@ -27,8 +27,8 @@ async fn at_the_deadline_the_step_is_undone_within_its_reserve() {
 async fn an_undo_that_does_not_end_within_its_reserve_is_exit_5_and_names_the_finalizer() {
     let world = World::fixture(Behaviour { hold_finalizer: vec!["anvil".into()], ..prompt() }).await;
     let before = world.state().await;
-    let step = world.step(&["--undo-reserve", "4"]);
-    let run = world.run_with(&step, vec![crate::fails_late_at_the_deadline()]).await;
+    let step = world.step(&["--deadline", "8", "--undo-reserve", "3"]);
+    let run = world.run_with(&step, vec![crate::fails_late()]).await;
     run.exits(5).says("NOT everything could be put back").says("gadgets.fixture.belay.dev/hold");
     assert_eq!(world.journal_status("fixture").await, "undoing");
     world.standins.change(|behaviour| behaviour.hold_finalizer.clear());

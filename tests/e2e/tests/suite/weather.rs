@@ -13,7 +13,7 @@ use e2e::{
     told::{Telling as _, is_move},
     world::{SOON, SOURCE_CONTROLLER, SYSTEM, prompt, resource},
 };
-use harness::{Action, At, Call, Class, Fault, Resource, call::Fate, crash::nothing_tried};
+use harness::{Action, Api, At, Call, Class, Fault, Resource, call::Fate, crash::nothing_tried};
 use serde_json::json;
 use standins::{
     Behaviour,
@@ -21,6 +21,7 @@ use standins::{
     fixtures,
     kinds::{DEPLOYMENT, HTTP_SOURCE},
 };
+use tokio::net::{TcpListener, TcpStream};
 
 async fn many(world: &World, count: usize) {
     for number in 0..count {
@@ -69,7 +70,7 @@ async fn a_tight_priority_level_slows_the_run_and_no_more() {
     let flow = |plural: &str| Resource::new("flowcontrol.apiserver.k8s.io", "v1", plural);
     let level = json!({
         "metadata": {"name": "e2e-tight"},
-        // Not one call at a time: all are refused.
+        // One call at a time, and no more.
         "spec": {"type": "Limited", "limited": {
             "nominalConcurrencyShares": 0, "lendablePercent": 0, "borrowingLimitPercent": 0,
             "limitResponse": {"type": "Reject"},
@@ -104,12 +105,55 @@ async fn a_tight_priority_level_slows_the_run_and_no_more() {
     })
     .await
     .unwrap();
+    let lasting = lasting_call(&world, &Api::new(upstream.client())).await;
     holding.release();
     let refused = |call: &Call| crate::creates("app-1")(call) && call.status == Some(429);
     run.proxy.when(refused, SOON).await.unwrap();
+    drop(lasting);
+    run.wait().await.unwrap().exits(0).says("3 created");
     world.api.delete(&flow("flowschemas"), None, "e2e-tight").await.unwrap();
     world.api.delete(&flow("prioritylevelconfigurations"), None, "e2e-tight").await.unwrap();
-    run.wait().await.unwrap().exits(0).says("3 created");
+    world.api.delete(&webhooks(), None, LASTING).await.unwrap();
+}
+
+/// What lasts until its connection is dropped.
+const LASTING: &str = "e2e-lasting";
+
+fn webhooks() -> Resource {
+    Resource::new("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
+}
+
+/// A call of this account under way in the API server, which asks a webhook that does not answer. It ends with the
+/// connection.
+async fn lasting_call(world: &World, account: &Api) -> TcpStream {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("https://{}/", listener.local_addr().unwrap());
+    let rule = json!({
+        "apiGroups": [HTTP_SOURCE.group], "apiVersions": ["*"], "resources": [HTTP_SOURCE.plural], "operations": ["CREATE"],
+    });
+    let only_it = json!({"name": "only-it", "expression": format!("object.metadata.name == '{LASTING}'")});
+    let webhook = json!({
+        "metadata": {"name": LASTING},
+        "webhooks": [{
+            "name": "lasting.e2e.belay.dev", "clientConfig": {"url": url}, "rules": [rule], "matchConditions": [only_it],
+            "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 30, "failurePolicy": "Ignore",
+        }],
+    });
+    world.api.delete(&webhooks(), None, LASTING).await.unwrap();
+    world.api.create(&webhooks(), &webhook).await.unwrap();
+    let path = format!("{}?dryRun=All", resource(&HTTP_SOURCE).path(Some(world.place), None));
+    let source = fixtures::http_source(LASTING, world.place);
+    // The API server learns of a webhook by a watch of its own.
+    loop {
+        let (account, path, source) = (account.clone(), path.clone(), source.clone());
+        let mut call = tokio::spawn(async move {
+            account.request(http::Method::POST, &path, "application/json", Some(&source)).await.map(drop)
+        });
+        tokio::select! {
+            asked = listener.accept() => return asked.unwrap().0,
+            ended = &mut call => ended.unwrap().unwrap(),
+        }
+    }
 }
 
 #[tokio::test]
