@@ -10,7 +10,8 @@ use harness::{At, Call, Class, Exit, Fault, Resource, Scope, StepCommand};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use standins::{
-    Behaviour, Family,
+    Behaviour, Family, cluster,
+    conditions::now,
     kinds::{DEPLOYMENT, HTTP_SOURCE},
 };
 
@@ -256,7 +257,8 @@ async fn verdict_and_status_end_with_the_command_that_runs_the_step_again() {
     assert!(rerun.starts_with(command), "{rerun}");
     // Who dies says nothing: the Job of the last command may be the one that died.
     // Times are written to the second, and this must be a later one.
-    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    let then = now();
+    cluster::wait_until("a second has passed", SOON, async || Ok(now() != then)).await.unwrap();
     world.standins.change(|behaviour| behaviour.never_ready.clear());
     world.run_with(&sources, vec![Fault::KillAfter(At::first(is_move))]).await;
     let row = world.run(&status.clone().args(["-o", "json"])).await.exits(0).json()[0].clone();
