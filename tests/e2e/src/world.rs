@@ -17,7 +17,7 @@ use harness::{
 };
 use serde_json::{Value, json};
 use standins::{
-    Behaviour, Controller, Family, Standins, cluster, fixtures,
+    Behaviour, Controller, Family, Standins, cluster, crds, fixtures,
     kinds::{
         APPLICATION, CHANNEL, CRD, DEPLOYMENT, EVENT_ACTIVATION, EVENT_MESH, GADGET, HTTP_SOURCE,
         KNATIVE_SERVICE, Kind, LEGACY_SUBSCRIPTION, REPLICA_SET, STATEFUL_SET, STATION, WIDGET,
@@ -357,6 +357,15 @@ impl World {
         sweep(&self.api, &of_it).await;
         self.api.delete(&resource(&CRD), None, name).await.unwrap();
         cluster::wait_gone(&self.api.client(), &CRD, "", name, SOON).await.unwrap();
+    }
+
+    /// Gives an API of the event mesh back that was taken away.
+    pub async fn restore_crd(&self, name: &str) {
+        let family = Family::EventMesh;
+        let mut crds = crds::crds(family, crds::upstream(family).as_deref()).unwrap();
+        crds.retain(|crd| crd["metadata"]["name"] == name);
+        assert_eq!(crds.len(), 1, "{name} is no API of the event mesh");
+        crds::install(&self.api.client(), &crds).await.unwrap();
     }
 
     /// Somebody who says that pods of the place run.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use e2e::{Told, World, told::Telling, world::SOON};
-use standins::{Behaviour, Family, cluster, crds, install_crds, kinds::HTTP_SOURCE};
+use standins::{Behaviour, cluster, kinds::HTTP_SOURCE};
 
 #[tokio::test]
 async fn a_crd_that_appears_while_the_step_waits_is_picked_up() {
@@ -18,8 +18,7 @@ async fn a_crd_that_appears_while_the_step_waits_is_picked_up() {
     cluster::wait_until("it has looked again", SOON, async || Ok(run.proxy.calls().len() > looked + 1))
         .await
         .unwrap();
-    let from = crds::upstream(Family::EventMesh);
-    install_crds(&world.api.client(), Family::EventMesh, from.as_deref()).await.unwrap();
+    world.restore_crd("httpsources.sources.kyma-project.io").await;
     run.wait().await.unwrap().exits(0).says("waiting for httpsources").says("1 created");
     assert_eq!(world.names(&HTTP_SOURCE).await, ["commerce"]);
 }

@@ -56,7 +56,7 @@ async fn while_one_run_works_another_waits_or_leaves() {
     works.proxy.when(is_move, SOON).await.unwrap();
     let waits = world.start(&world.sources(&["--deadline", "100"]), vec![]).await;
     waits.until_it_says("waiting for the lock").await;
-    let leaves = world.run(&world.sources(&["--deadline", "4"])).await;
+    let leaves = world.run(&world.sources(&["--deadline", "6"])).await;
     leaves.exits(75).says("not now: process/").says("holds the lock").changes_nothing();
     world.standins.change(|behaviour| behaviour.paused = false);
     waits.wait().await.unwrap().exits(0).says("nothing to do").changes_nothing();
@@ -98,7 +98,7 @@ async fn the_lock_of_a_pod_is_taken_over_when_the_pod_has_ended_and_not_before()
 
     hold(&world, Family::EventMesh, &held_by("holder", uid)).await;
     set_phase(&world.api, world.place, "holder", "Running").await.unwrap();
-    world.run(&world.sources(&["--deadline", "4"])).await.exits(75).says("not now: pod/");
+    world.run(&world.sources(&["--deadline", "6"])).await.exits(75).says("not now: pod/");
     set_phase(&world.api, world.place, "holder", "Failed").await.unwrap();
     world.run(&world.sources(&[])).await.exits(0).says("took the lock over");
 

@@ -17,7 +17,7 @@ fn queries(run: &Outcome, verb: Verb, resource: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn a_list_comes_in_pages_and_all_waits_on_a_kind_share_one_watch() {
-    let world = World::mesh(Behaviour::default()).await;
+    let world = World::mesh(Behaviour { instant: true, ..Behaviour::default() }).await;
     let names: Vec<String> = (0..MANY).map(|number| format!("app-{number}")).collect();
     stream::iter(&names).for_each_concurrent(16, |name| world.applications(std::slice::from_ref(name))).await;
     let step = world.sources(&["--deadline", "200"]).bound(Duration::from_secs(300));

@@ -11,7 +11,7 @@ use futures::future::join_all;
 use harness::{At, Fault, Outcome, Resource};
 use serde_json::{Value, json};
 use standins::{
-    Behaviour, Family, crds, fixtures, install_crds,
+    Behaviour, Family, crds, fixtures,
     kinds::{
         APPLICATION, BROKER, CHANNEL, DEPLOYMENT, EVENT_ACTIVATION, GADGET, HTTP_SOURCE, KNATIVE_SERVICE,
         KNATIVE_SUBSCRIPTION, SERVICE_BINDING, SERVICE_CLASS, SERVICE_INSTANCE, SERVICE_PLAN, STATION,
@@ -104,8 +104,7 @@ async fn bug_2_3_every_missing_api_of_every_step_is_refused() {
             run.exits(3).changes_nothing();
             run.says(&format!("the API {api} is not served by this cluster"));
         }
-        let from = crds::upstream(Family::EventMesh);
-        install_crds(&world.api.client(), Family::EventMesh, from.as_deref()).await.unwrap();
+        world.restore_crd(&api).await;
     }
 }
 
