@@ -8,16 +8,17 @@ use crash_tests::{
 };
 
 fn main() -> ExitCode {
+    // The first makes every move there is, and gets most of a sample. The others: those that take longest first.
     harness::Suite::new()
         .with(Fixture)
-        .with(CreateMissingSources)
-        .with(RecreateServiceInstances { newer: false })
         .with(RecreateServiceInstances { newer: true })
+        .with(RecreateServiceInstances { newer: false })
         .with(RecreateTriggers)
-        .with(VerifyEventServices)
-        .with(RetireSubscriptions)
         .with(ScaleDownLegacy)
+        .with(RetireSubscriptions)
         .with(PurgeLegacy)
+        .with(CreateMissingSources)
+        .with(VerifyEventServices)
         .with(Restore::of(ScaleDownLegacy))
         .main()
 }

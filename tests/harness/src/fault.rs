@@ -174,11 +174,11 @@ impl Fault {
     ///
     /// Whichever fault strikes at the renewal comes before all others: a renewal that none of them looks at lets nothing go.
     #[must_use]
-    pub fn hold_until_renewal(held: At) -> (Self, At) {
-        let (hold, holding) = Self::hold(held.clone());
+    pub fn hold_until_renewal(at: At) -> (Self, At) {
+        let (hold, holding) = Self::hold(at.clone());
         let (arrived, holding) = (AtomicBool::new(false), Mutex::new(Some(holding)));
         let renewal = At::first(move |call| {
-            arrived.fetch_or(held.is(call), Ordering::SeqCst);
+            arrived.fetch_or(at.is(call), Ordering::SeqCst);
             let renews = call.renews && arrived.load(Ordering::SeqCst);
             if renews {
                 holding.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -295,13 +295,10 @@ pub(crate) struct Decision {
 
 impl Faults {
     pub(crate) fn new(faults: Vec<Fault>) -> Self {
-        let armed = faults.into_iter().map(|fault| Armed {
-            fault,
-            fired: false,
-            first: None,
-            answers: 0,
-            told: false,
-        }).collect();
+        let armed = faults
+            .into_iter()
+            .map(|fault| Armed { fault, fired: false, first: None, answers: 0, told: false })
+            .collect();
         Self { armed, seen: 0 }
     }
 

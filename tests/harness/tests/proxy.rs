@@ -12,7 +12,7 @@ use std::{
 
 use futures::{AsyncBufReadExt as _, TryStreamExt as _};
 use harness::{
-    Action, Api, At, Class, Fault, Landing, Name, Proxy, Resource, Scope, Until, Upstream,
+    Action, Api, At, Call, Class, Fault, Landing, Name, Proxy, Resource, Scope, Until, Upstream,
     call::Fate,
     memory::Memory,
     proxy::{DEADLINE, KillSwitch, Order, Record},
@@ -264,12 +264,8 @@ async fn told(stage: &Stage, uri: &str) -> (u16, bool) {
 
 #[tokio::test]
 async fn what_fails_until_the_deadline_tells_at_the_third_try_that_it_is_now_and_works_from_then_on() {
-    let failing = |at| Fault::FailForGood {
-        at,
-        status: 500,
-        scope: Scope::Target,
-        until: Some(Until::Deadline),
-    };
+    let failing =
+        |at| Fault::FailForGood { at, status: 500, scope: Scope::Target, until: Some(Until::Deadline) };
     let one = stage(vec![failing(gets("x", 2))]).await;
     let (x, y) = (format!("{CONFIG_MAPS}/x"), format!("{CONFIG_MAPS}/y"));
     assert_eq!(told(&one, &x).await, (404, false));
@@ -281,7 +277,7 @@ async fn what_fails_until_the_deadline_tells_at_the_third_try_that_it_is_now_and
 
     // Who watches does not look at headers: the next answer to another call tells it.
     let list = format!("{CONFIG_MAPS}?&limit=5");
-    let at = At::first(|call| call.begins_watch());
+    let at = At::first(Call::begins_watch);
     let two = stage(vec![failing(at)]).await;
     for _ in 0..4 {
         assert_eq!(told(&two, &list).await, (500, false));
@@ -301,16 +297,17 @@ async fn a_call_is_held_back_until_the_lock_is_renewed() {
     assert_eq!(renew().await.unwrap().0, 200, "what is renewed before is not meant");
     let api = stage.api.clone();
     let body = json!({"metadata": {"name": "x"}});
-    let held = tokio::spawn(async move {
-        api.request(Method::POST, CONFIG_MAPS, "application/json", Some(&body)).await
-    });
+    let waiting =
+        tokio::spawn(
+            async move { api.request(Method::POST, CONFIG_MAPS, "application/json", Some(&body)).await },
+        );
     while stage.proxy.calls().len() < 3 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(stage.get("x").await.unwrap().0, 404);
-    assert!(!held.is_finished());
+    assert!(!waiting.is_finished());
     assert!(renew().await.is_err(), "its answer is lost");
-    assert_eq!(held.await.unwrap().unwrap().0, 201);
+    assert_eq!(waiting.await.unwrap().unwrap().0, 201);
     let (_, record) = stage.end().await;
     assert!(record.struck[0].renews);
 }

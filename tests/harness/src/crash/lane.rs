@@ -110,25 +110,30 @@ impl<S: Scenario> Lane<S> {
 
     /// The calls of an undisturbed run.
     pub(super) fn script(&self) -> Script {
-        Script::new("", &self.calls, &self.rehearsal, |at| self.ends(&self.calls[at], &self.calls[..at], 403).0)
+        Script::new("", (&self.calls, 0), (&self.rehearsal, 0), |at| {
+            self.ends(&self.calls[at], &self.calls[..at], 403).0
+        })
     }
 
     /// The calls from the moment when a step has to undo; empty if there is nothing that it could undo.
     pub(super) async fn script_of_undo(&self) -> Result<Script> {
-        let (one, other) = (self.calls_of_an_undo().await?, self.calls_of_an_undo().await?);
+        let (one, from) = self.calls_of_an_undo().await?;
+        let (other, other_from) = self.calls_of_an_undo().await?;
         // What fails in an undo is not judged by how far it has come.
-        Ok(Script::new("u", &one, &other, |_| Stage::Acting))
+        Ok(Script::new("u", (&one, from), (&other, other_from), |_| Stage::Acting))
     }
 
-    async fn calls_of_an_undo(&self) -> Result<Vec<Call>> {
-        let Some(fault) = self.undo_fault() else { return Ok(Vec::new()) };
+    /// The calls of a run that has to undo, and where among them the undo begins.
+    async fn calls_of_an_undo(&self) -> Result<(Vec<Call>, usize)> {
+        let Some(fault) = self.undo_fault() else { return Ok((Vec::new(), 0)) };
         self.reset().await?;
         let start = self.read_settled().await?;
         let run = self.run(vec![fault], None).await?;
         run.expect_exit(4).context("a run that must undo")?;
         self.restored(&start, &run.calls).await.context("after an undisturbed undo")?;
-        let failed = run.struck.first().map(|call| call.at);
-        Ok(run.calls.into_iter().filter(|call| Some(call.at) > failed).collect())
+        let failed = run.struck.first().context("nothing failed, and it was undone")?.named();
+        let from = run.calls.iter().position(|call| call.named() == failed).map_or(0, |at| at + 1);
+        Ok((run.calls, from))
     }
 
     /// Makes the last move fail that can be undone and whose object was not written before: undo does not need it.
@@ -146,8 +151,9 @@ impl<S: Scenario> Lane<S> {
 
     /// The modes that are asked for.
     fn modes(&self, choice: &Choice) -> Vec<Mode> {
-        let wanted =
-            |mode: &Mode| choice.modes.is_empty() || choice.modes.iter().any(|name| *name == mode.to_string());
+        let wanted = |mode: &Mode| {
+            choice.modes.is_empty() || choice.modes.iter().any(|name| *name == mode.to_string())
+        };
         self.scenario.modes().into_iter().filter(wanted).collect()
     }
 
@@ -197,7 +203,7 @@ impl<S: Scenario> Lane<S> {
         let left_out = script.left_out().into_iter().chain(undo.left_out());
         lines.extend(left_out.map(|call| format!("no point: {call}")));
         let name = self.scenario.name();
-        Ok(lines.into_iter().map(|line| format!("{name} {line}\n")).collect())
+        Ok(lines.into_iter().map(|line| format!("{name} {line}")).collect::<Vec<_>>().join("\n"))
     }
 
     /// The state after an undisturbed run, and nothing left open.

@@ -116,9 +116,14 @@ fn is_conditional(call: &Call, before: &[Call]) -> bool {
 }
 
 impl Script {
-    /// Compares the calls of two runs. Numbers begin with `prefix`, and `stage` tells how far the first run had come at a
-    /// call.
-    pub(super) fn new(prefix: &str, one: &[Call], other: &[Call], stage: impl Fn(usize) -> Stage) -> Self {
+    /// Compares the calls of two runs, each with the place from which on its calls matter. Numbers begin with `prefix`,
+    /// and `stage` tells how far the first run had come at a call.
+    pub(super) fn new(
+        prefix: &str,
+        (one, from): (&[Call], usize),
+        (other, other_from): (&[Call], usize),
+        stage: impl Fn(usize) -> Stage,
+    ) -> Self {
         let (of_one, of_other) = (count(one), count(other));
         let counts = |what: &str| {
             let of = |counts: &BTreeMap<String, Count>| counts.get(what).copied().unwrap_or_default();
@@ -133,11 +138,17 @@ impl Script {
                 nth if nth > surely => Some(CONDITIONAL),
                 _ => None,
             };
-            Line { number: format!("{prefix}{}", at + 1), stage: stage(at), left_out, call: call.clone() }
+            Line {
+                number: format!("{prefix}{}", at + 1 - from),
+                stage: stage(at),
+                left_out,
+                call: call.clone(),
+            }
         };
-        let only_other = other.iter().filter(|call| !call.renews && call.nth > counts(&call.what()).made);
+        let later = &other[other_from..];
+        let only_other = later.iter().filter(|call| !call.renews && call.nth > counts(&call.what()).made);
         Self {
-            lines: one.iter().enumerate().map(line).collect(),
+            lines: one.iter().enumerate().skip(from).map(line).collect(),
             only_other: only_other.map(Call::named).collect(),
         }
     }
@@ -210,8 +221,9 @@ mod tests {
             Bytes::new()
         };
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let call = Call::new(&method.parse().unwrap(), path, query, body, Duration::ZERO);
-        Call { nth, ..call }
+        let mut call = Call::new(&method.parse().unwrap(), path, query, body, Duration::ZERO);
+        call.nth = nth;
+        call
     }
 
     const PODS: &str = "/api/v1/namespaces/a/pods";
@@ -221,10 +233,11 @@ mod tests {
         let read = call("GET", PODS, "", 1);
         let create = call("POST", PODS, "x", 1);
         let again = call("GET", PODS, "", 2);
-        let renewal = Call { renews: true, ..call("GET", "/apis/coordination.k8s.io/v1/leases", "", 1) };
+        let mut renewal = call("GET", "/apis/coordination.k8s.io/v1/leases", "", 1);
+        renewal.renews = true;
         let one = [read.clone(), create.clone(), again.clone(), renewal];
         let other = [create, read, call("GET", "/api/v1/nodes", "", 1)];
-        let script = Script::new("", &one, &other, |_| Stage::Acting);
+        let script = Script::new("", (&one, 0), (&other, 0), |_| Stage::Acting);
         let points = script.points(Mode::LoseAnswer, &[]);
         let told: Vec<String> = points.iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -245,7 +258,11 @@ mod tests {
     #[test]
     fn what_is_made_again_after_a_conflict_or_until_something_is_gone_is_no_point() {
         let pod = format!("{PODS}/x");
-        let answered = |call: Call, status| Call { status: Some(status), fate: Fate::Answered, ..call };
+        let answered = |mut call: Call, status| {
+            call.status = Some(status);
+            call.fate = Fate::Answered;
+            call
+        };
         let run = [
             answered(call("PATCH", &pod, "", 1), 200),
             answered(call("PATCH", &pod, "", 2), 422),
@@ -256,7 +273,7 @@ mod tests {
             answered(call("GET", &pod, "", 3), 200),
             answered(call("POST", PODS, "x", 1), 201),
         ];
-        let script = Script::new("", &run, &run, |_| Stage::Acting);
+        let script = Script::new("", (&run, 0), (&run, 0), |_| Stage::Acting);
         let left_out: Vec<&str> = script
             .lines
             .iter()
@@ -270,12 +287,14 @@ mod tests {
 
     #[test]
     fn a_call_can_be_chosen_by_the_number_that_is_shown() {
-        let run = [call("GET", PODS, "", 1), call("POST", PODS, "x", 1)];
-        let script = Script::new("u", &run, &run, |_| Stage::Acting);
+        let before = call("GET", PODS, "", 1);
+        let run = [before, call("GET", PODS, "", 2), call("POST", PODS, "x", 1)];
+        let script = Script::new("u", (&run, 1), (&run, 1), |_| Stage::Acting);
+        assert!(script.left_out().is_empty(), "what came before counts: {:?}", script.left_out());
         let numbers: Vec<&str> = script.lines.iter().map(|line| line.number.as_str()).collect();
         assert_eq!(numbers, ["u1", "u2"]);
         let points = script.points(Mode::KillBeforeInUndo, &["u2".to_owned()]);
         assert_eq!(points.len(), 1);
-        assert_eq!(points[0].place, Place::Call(run[1].named()));
+        assert_eq!(points[0].place, Place::Call(run[2].named()));
     }
 }

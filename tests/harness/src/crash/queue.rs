@@ -100,8 +100,7 @@ impl Work {
     /// The points of a scenario that are chosen.
     pub(super) fn new<S: Scenario>(scenario: Arc<S>, number: usize, choice: Choice) -> Arc<Self> {
         let name = scenario.name().to_owned();
-        let attend: Attend =
-            Box::new(move |worker, work| Box::pin(work_on(scenario.clone(), worker, work)));
+        let attend: Attend = Box::new(move |worker, work| Box::pin(work_on(scenario.clone(), worker, work)));
         let progress = Progress {
             phase: Phase::Waiting,
             waiting: VecDeque::new(),
@@ -208,7 +207,7 @@ async fn work_on<S: Scenario>(scenario: Arc<S>, worker: Worker, work: Arc<Work>)
         let lane = Lane::open(scenario, worker, known.as_deref()).await?;
         if known.is_none() {
             let (points, left_out) = if work.choice.show {
-                print!("{}", lane.show().await?);
+                println!("{}", lane.show().await?);
                 (Vec::new(), Vec::new())
             } else {
                 lane.points(&work.choice).await?
@@ -250,14 +249,14 @@ pub(super) async fn work_through(works: &[Arc<Work>], servers: &[Upstream]) -> R
 
 /// The next scenario for an API server; none when there is nothing left to do.
 async fn take(works: &[Arc<Work>]) -> Option<Arc<Work>> {
-    let mut changes: Vec<watch::Receiver<()>> = works.iter().map(|work| work.changed.subscribe()).collect();
+    let mut news: Vec<watch::Receiver<()>> = works.iter().map(|work| work.changed.subscribe()).collect();
     loop {
         match decide(works) {
             Next::Begin(at) | Next::Help(at) => return Some(works[at].clone()),
             Next::End => return None,
             Next::Wait => {
-                let changed = changes.iter_mut().map(|change| Box::pin(change.changed()));
-                let _ = futures::future::select_all(changed).await;
+                let any = news.iter_mut().map(|one| Box::pin(one.changed()));
+                let _ = futures::future::select_all(any).await;
             }
         }
     }

@@ -34,6 +34,8 @@ pub struct Suite {
 
 /// What `cargo test` hands over after its `--`.
 #[derive(Parser)]
+// Flags are bools.
+#[allow(clippy::struct_excessive_bools)]
 #[command(name = "crash", about = "Crashes steps at every call of a run and looks at what is left")]
 struct Arguments {
     /// Steps to try; all if none is named
@@ -162,7 +164,9 @@ fn shares(modes: &[usize]) -> Vec<usize> {
     modes
         .iter()
         .enumerate()
-        .map(|(number, modes)| if number == 0 { SAMPLE.saturating_sub(of_others).max(*modes) } else { *modes })
+        .map(
+            |(number, modes)| if number == 0 { SAMPLE.saturating_sub(of_others).max(*modes) } else { *modes },
+        )
         .collect()
 }
 
@@ -189,7 +193,7 @@ fn sum_up(tallies: &[Tally]) {
     }
     let sum = |count: fn(&Tally) -> usize| tallies.iter().map(count).sum::<usize>();
     println!(
-        "crash points: {} of {} held, chosen from {} points in {} groups",
+        "all scenarios: {} of {} points held, chosen from {} points in {} groups",
         sum(|tally| tally.total().0),
         sum(|tally| tally.total().1),
         sum(|tally| tally.all.0),

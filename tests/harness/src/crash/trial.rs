@@ -39,9 +39,7 @@ impl Place {
     fn is(&self, call: &Call) -> bool {
         match self {
             Self::Call(name) => call.named() == *name,
-            Self::Watch(name) => {
-                call.class == Class::Lease(LeaseUse::Release) || call.named() == *name
-            }
+            Self::Watch(name) => call.class == Class::Lease(LeaseUse::Release) || call.named() == *name,
             Self::Renewal { .. } => call.renews,
             Self::FirstMoves => call.class == Class::Move,
         }
@@ -66,9 +64,9 @@ impl<S: Scenario> Lane<S> {
             return self.die(point, &start).await;
         }
 
-        let (at, hold) = point.place.arm();
+        let (at, assured) = point.place.arm();
         let mut faults = vec![point.mode.fault(at)];
-        faults.extend(hold);
+        faults.extend(assured);
         if point.mode.in_undo() {
             faults.extend(self.undo_fault());
         }
@@ -192,7 +190,8 @@ impl<S: Scenario> Lane<S> {
                 for landed in &run.landed {
                     let before =
                         landed.before.as_ref().map_or_else(|| "its end".to_owned(), ToString::to_string);
-                    log = format!("{log}; {} landed before {before} and got {:?}", landed.call, landed.answer);
+                    log =
+                        format!("{log}; {} landed before {before} and got {:?}", landed.call, landed.answer);
                 }
                 anyhow!("{error:#}\n{log}; its log ends:\n{}", run.tail(30))
             };
