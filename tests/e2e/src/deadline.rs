@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use harness::{Action, Class, Fault, Verb};
+use harness::{Action, Class, Fault};
 
 /// The deadline of a run, which is when a test says so.
 pub struct Deadline(Arc<AtomicBool>);
@@ -18,8 +18,7 @@ impl Deadline {
         let told = due.clone();
         let fault = Fault::hook(move |call| {
             // Watches, and the lists with which they begin, are not listened to.
-            let begins_watch = call.verb == Verb::List && call.query.starts_with('&');
-            let listens = call.class != Class::Watch && !begins_watch;
+            let listens = call.class != Class::Watch && !call.begins_watch();
             // Once: what comes later would be told to the undo.
             if listens && told.swap(false, Ordering::SeqCst) {
                 Action::ForwardAtDeadline
