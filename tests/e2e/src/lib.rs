@@ -5,6 +5,7 @@
 //! - [`scene`]: the same with a whole landscape of the old bus in it;
 //! - [`told`]: what a run said and did;
 //! - [`kubelet`]: somebody who says that pods run, where no kubelet does;
+//! - [`deadline`]: tells a run when its deadline is;
 //! - [`rights`]: runs under an account that may do just this much;
 //! - [`alone`]: a step without a proxy, and what it needs;
 //! - [`policy`]: an API server that refuses certain objects.
@@ -12,6 +13,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
 
 pub mod alone;
+mod apis;
+pub mod deadline;
 pub mod kubelet;
 pub mod policy;
 pub mod rights;

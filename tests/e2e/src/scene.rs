@@ -3,10 +3,7 @@
 
 use std::time::Duration;
 
-use harness::{
-    Api, Resource, StepCommand, Upstream,
-    state::{Area, clear},
-};
+use harness::{Api, Resource, StepCommand, Upstream, run::Running, state::Area};
 use serde_json::{Value, json};
 use standins::{
     Behaviour, Controller, Family, cluster, crds, fixtures,
@@ -20,7 +17,7 @@ use standins::{
 use crate::{
     Told, World,
     rights::Account,
-    world::{SOON, free_server, leaves_the_place_open, program, resource},
+    world::{SOON, free_server, leaves_the_place_open, program, resource, sweep},
 };
 
 /// Namespace of Applications' own objects.
@@ -67,7 +64,7 @@ impl World {
             left.extend(workloads.iter().map(|kind| Area::within(resource(kind), namespace)));
             left.push(Area::within(Resource::core("pods"), namespace));
         }
-        clear(&api, &left, SOON).await.unwrap();
+        sweep(&api, &left).await;
 
         let mut namespaces = vec![SYSTEM.to_owned(), INTEGRATION.to_owned()];
         namespaces.extend(scene.namespaces());
@@ -129,17 +126,7 @@ impl World {
     pub async fn upgrade(&self, applications: &[&str]) {
         upgrade_operator(&self.api.client(), INTEGRATION, NEW_EVENT_SERVICE).await.unwrap();
         for application in applications {
-            let name = format!("{application}-event-service");
-            self.until(&DEPLOYMENT, &name, "is rolled out", |live| {
-                let container = &live["spec"]["template"]["spec"]["containers"][0];
-                let status = &live["status"];
-                container["image"] == NEW_EVENT_SERVICE
-                    && status["observedGeneration"] == live["metadata"]["generation"]
-                    && status["availableReplicas"] == 1
-                    && status["replicas"] == 1
-                    && status["updatedReplicas"] == 1
-            })
-            .await;
+            self.until_rolled(application).await;
         }
         cluster::wait_until("no old pod is left", SOON, async || {
             let pods = self.api.list(&Resource::core("pods"), Some(INTEGRATION), None).await?;
@@ -149,6 +136,21 @@ impl World {
         })
         .await
         .unwrap();
+    }
+
+    /// Waits until the event-service of an Application has its new image.
+    pub async fn until_rolled(&self, application: &str) {
+        let name = format!("{application}-event-service");
+        self.until(&DEPLOYMENT, &name, "is rolled out", |live| {
+            let container = &live["spec"]["template"]["spec"]["containers"][0];
+            let status = &live["status"];
+            container["image"] == NEW_EVENT_SERVICE
+                && status["observedGeneration"] == live["metadata"]["generation"]
+                && status["availableReplicas"] == 1
+                && status["replicas"] == 1
+                && status["updatedReplicas"] == 1
+        })
+        .await;
     }
 
     /// Has the adapter of an Application's source made anew, and never become Ready.
@@ -189,12 +191,18 @@ impl World {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": live["metadata"]["uid"]})
     }
 
-    /// Runs a step under an account that has just the rights that the step prints.
-    pub async fn run_with_its_rights(&self, step: &StepCommand) -> harness::Outcome {
+    /// Starts a step under an account that has just the rights that the step prints.
+    pub async fn start_with_its_rights(&self, step: &StepCommand) -> (Running, Account) {
         let rules = self.run(&step.clone().args(["--print-rbac"])).await.json();
         let account = Account::new(&self.api, self.home, "exact", rules).await.unwrap();
         let upstream = account.upstream(&self.kubeconfig).await.unwrap();
-        let run = step.run(&upstream, vec![]).await.unwrap();
+        (step.start(&upstream, vec![]).await.unwrap(), account)
+    }
+
+    /// Runs a step under an account that has just the rights that the step prints.
+    pub async fn run_with_its_rights(&self, step: &StepCommand) -> harness::Outcome {
+        let (run, account) = self.start_with_its_rights(step).await;
+        let run = run.wait().await.unwrap();
         account.revoke().await.unwrap();
         run.never_says("forbidden").never_says("could not be");
         run

@@ -75,6 +75,8 @@ pub trait Telling {
     fn until_it_says(&self, text: &str) -> impl Future<Output = ()>;
     /// Waits until it has sent a call of which this is true, whether or not that is answered.
     fn until_it_sends(&self, is_it: impl Fn(&Call) -> bool) -> impl Future<Output = ()>;
+    /// Waits until it watches these resources: it has read all of them, and waits for something of them.
+    fn until_it_watches(&self, resources: &[&str]) -> impl Future<Output = ()>;
 }
 
 impl Telling for Running {
@@ -92,6 +94,16 @@ impl Telling for Running {
         })
         .await
         .unwrap_or_else(|error| panic!("{error}; its log:\n{}", self.stderr()));
+    }
+
+    async fn until_it_watches(&self, resources: &[&str]) {
+        for resource in resources {
+            let watches = |call: &Call| call.class == Class::Watch && call.target.resource == *resource;
+            self.proxy
+                .when(watches, crate::world::SOON)
+                .await
+                .unwrap_or_else(|error| panic!("{error} of {resource}; its log:\n{}", self.stderr()));
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::try_join_all;
 use harness::{
     Api, Fault, Outcome, Resource, StepCommand, Upstream,
     run::Running,
@@ -16,19 +17,22 @@ use harness::{
 };
 use serde_json::{Value, json};
 use standins::{
-    Behaviour, Controller, Family, Standins, cluster, crds, fixtures, install_crds,
+    Behaviour, Controller, Family, Standins, cluster, crds, fixtures,
     kinds::{
         APPLICATION, CHANNEL, CRD, DEPLOYMENT, EVENT_ACTIVATION, EVENT_MESH, GADGET, HTTP_SOURCE,
         KNATIVE_SERVICE, Kind, LEGACY_SUBSCRIPTION, REPLICA_SET, STATEFUL_SET, STATION, WIDGET,
     },
-    policies,
 };
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::{kubelet::Kubelet, policy, rights, scene::PROMPT};
+use crate::{apis, kubelet::Kubelet, policy, rights, scene::PROMPT};
 
 /// Ample for anything that happens by itself.
 pub const SOON: Duration = Duration::from_secs(60);
+
+/// How many seconds a run is patient where nothing but patience depends on it. A test in which something passes by itself
+/// that nobody puts in an order gives it more.
+const IMPATIENT: &str = "0.3";
 
 /// Namespace of the source controller: a Deployment that is available, made once on each API server.
 pub const SYSTEM: &str = "e2e-system";
@@ -168,40 +172,31 @@ impl World {
     ) -> Self {
         let upstream = Upstream::from_kubeconfig(kubeconfig).await.unwrap();
         let api = Api::new(upstream.client());
-        for namespace in [home, place, SYSTEM] {
-            api.ensure_namespace(namespace).await.unwrap();
-        }
+        let namespaces = [home, place, SYSTEM];
+        try_join_all(namespaces.iter().map(|namespace| api.ensure_namespace(namespace))).await.unwrap();
         areas
             .extend([DEPLOYMENT, STATEFUL_SET, REPLICA_SET].map(|kind| Area::within(resource(&kind), place)));
         for plural in ["pods", "configmaps"] {
             areas.push(Area::within(Resource::core(plural), place));
         }
-        let mut swept = areas.clone();
-        for plural in ["secrets", "configmaps"] {
-            swept.push(Area::within(Resource::core(plural), home).named("belay-"));
-        }
         // Steps look at all users' namespaces, and a CRD goes only with all its objects: what another test has left in
         // another namespace is swept too.
         let kinds = if family == Family::EventMesh { &EVENT_MESH[..] } else { &[WIDGET, GADGET, STATION] };
-        swept.extend(kinds.iter().map(|kind| Area::anywhere(resource(kind))));
-        if family == Family::EventMesh {
-            swept.push(Area::anywhere(Resource::new("autoscaling", "v2", "horizontalpodautoscalers")));
-            let_namespaces_go(&api).await;
+        let mut swept: Vec<Area> = kinds.iter().map(|kind| Area::anywhere(resource(kind))).collect();
+        let is_swept = |area: &&Area| kinds.iter().any(|kind| resource(kind) == area.kind);
+        swept.extend(areas.iter().filter(|area| !is_swept(area)).cloned());
+        for plural in ["secrets", "configmaps"] {
+            swept.push(Area::within(Resource::core(plural), home).named("belay-"));
         }
-        policy::sweep(&api, place).await;
-        rights::sweep(&api, home).await;
-        clear(&api, &swept, SOON).await.unwrap();
-        // A test that failed may have left a CRD on its way out; without objects it goes.
-        cluster::wait_until("no CRD is going", SOON, async || {
-            let all = api.list(&resource(&CRD), None, None).await?;
-            Ok(!all.iter().any(|crd| crd["metadata"].get("deletionTimestamp").is_some()))
-        })
-        .await
-        .unwrap();
-        install_crds(&api.client(), family, crds::upstream(family).as_deref()).await.unwrap();
-        if family == Family::EventMesh {
-            policies::install(&api.client()).await.unwrap();
-        }
+        let of_mesh = async {
+            if family == Family::EventMesh {
+                let autoscalers = Resource::new("autoscaling", "v2", "horizontalpodautoscalers");
+                sweep(&api, &[Area::anywhere(autoscalers)]).await;
+                let_namespaces_go(&api).await;
+            }
+        };
+        tokio::join!(policy::sweep(&api, place), rights::sweep(&api, home), sweep(&api, &swept), of_mesh);
+        apis::prepare(&api.client(), kubeconfig, family).await;
         let world = Self {
             standins: Standins::start(&api.client(), behaviour),
             api,
@@ -274,6 +269,7 @@ impl World {
             .env("BELAY_CONCURRENCY", "32")
             .env("BELAY_DEADLINE", "40")
             .env("BELAY_UNDO_RESERVE", "20")
+            .env("BELAY_TEST_PATIENCE", IMPATIENT)
             .bound(Duration::from_secs(120))
     }
 
@@ -358,9 +354,18 @@ impl World {
     pub async fn remove_crd(&self, name: &str) {
         let mut of_it = self.areas.clone();
         of_it.retain(|area| area.kind.to_string() == name);
-        clear(&self.api, &of_it, SOON).await.unwrap();
+        sweep(&self.api, &of_it).await;
         self.api.delete(&resource(&CRD), None, name).await.unwrap();
         cluster::wait_gone(&self.api.client(), &CRD, "", name, SOON).await.unwrap();
+    }
+
+    /// Gives an API of the event mesh back that was taken away.
+    pub async fn restore_crd(&self, name: &str) {
+        let family = Family::EventMesh;
+        let mut crds = crds::crds(family, crds::upstream(family).as_deref()).unwrap();
+        crds.retain(|crd| crd["metadata"]["name"] == name);
+        assert_eq!(crds.len(), 1, "{name} is no API of the event mesh");
+        crds::install(&self.api.client(), &crds).await.unwrap();
     }
 
     /// Somebody who says that pods of the place run.
@@ -465,6 +470,12 @@ impl World {
     }
 }
 
+/// Takes away whatever is in these areas, side by side.
+pub(crate) async fn sweep(api: &Api, areas: &[Area]) {
+    let each = areas.iter().map(|area| clear(api, std::slice::from_ref(area), SOON));
+    try_join_all(each).await.unwrap();
+}
+
 /// Stand-ins that let go of what is deleted soon enough for tests that wait for it.
 #[must_use]
 pub fn prompt() -> Behaviour {
@@ -494,7 +505,7 @@ async fn let_namespaces_go(api: &Api) {
         anyhow::Ok(all.iter().map(name).filter(|name| name.starts_with("e2e-")).collect::<Vec<_>>())
     };
     for name in going().await.unwrap() {
-        clear(api, &[Area::within(Resource::core("configmaps"), &name)], SOON).await.unwrap();
+        sweep(api, &[Area::within(Resource::core("configmaps"), &name)]).await;
     }
     cluster::wait_until("no namespace is going", SOON, async || Ok(going().await?.is_empty())).await.unwrap();
 }

@@ -159,6 +159,20 @@ impl Witness {
         Self { client: client.clone(), routes, seen, tasks }
     }
 
+    /// Waits until every route has a complete path again, as far as was seen.
+    pub async fn until_whole(&self) {
+        wait_until("every route has a complete path", SOON, async || {
+            let seen = self.seen.lock().unwrap();
+            let mut seen: Vec<&Seen> = seen.0.iter().collect();
+            seen.sort_by_key(|change| (!change.first, change.version));
+            let mut world = World::default();
+            seen.into_iter().for_each(|change| world.learn(change));
+            Ok(self.routes.iter().all(|route| world.covers(route).is_ok()))
+        })
+        .await
+        .unwrap();
+    }
+
     /// Ends it: every time in which a route had no complete path.
     pub async fn end(self) -> Vec<Gap> {
         for kind in KINDS {

@@ -56,13 +56,37 @@ pub struct Shared {
     behaviour: watch::Receiver<Arc<Behaviour>>,
     since: Mutex<HashMap<(String, i64, &'static str), Instant>>,
     written: Mutex<HashMap<String, u64>>,
+    /// The newest version of each object that its controller has looked at.
+    looked: watch::Sender<HashMap<String, u64>>,
 }
 
 impl Shared {
     /// Shared by all controllers that are started with it.
     #[must_use]
     pub fn new(client: Client, behaviour: watch::Receiver<Arc<Behaviour>>) -> Self {
-        Self { client, behaviour, since: Mutex::default(), written: Mutex::default() }
+        Self {
+            client,
+            behaviour,
+            since: Mutex::default(),
+            written: Mutex::default(),
+            looked: watch::Sender::default(),
+        }
+    }
+
+    /// Waits until a controller has looked at this version of the object, or at a later one. Each kind has one controller.
+    pub async fn looked_at(&self, object: &DynamicObject) {
+        let (Some(uid), Some(wanted)) = (object.uid(), version(object)) else { return };
+        let looked = |all: &HashMap<String, u64>| all.get(&uid).is_some_and(|seen| *seen >= wanted);
+        // The sender is ours: it cannot be gone.
+        let _ = self.looked.subscribe().wait_for(looked).await;
+    }
+
+    /// A look at this version has ended.
+    fn has_looked(&self, uid: String, version: u64) {
+        self.looked.send_modify(|all| {
+            let newest = all.entry(uid).or_default();
+            *newest = version.max(*newest);
+        });
     }
 
     /// How to behave at the moment.
@@ -538,6 +562,7 @@ pub fn serve<L: Look>(
     let looks = applier(
         move |object, controller: Arc<L>| {
             let behind = watched.is_behind(&object);
+            let (shared, seen) = (watched.clone(), object.uid().zip(version(&object)));
             // A task of its own for each look: the applier polls all its futures whenever one of them moves. In a
             // set, because dropping that ends the task.
             let mut look = JoinSet::new();
@@ -545,12 +570,17 @@ pub fn serve<L: Look>(
                 look.spawn(async move { tokio::time::timeout(LOOK_TIMEOUT, controller.look(object)).await });
             }
             Box::pin(async move {
-                match look.join_next().await {
+                let ended = match look.join_next().await {
                     Some(Ok(Ok(looked))) => looked,
                     Some(Ok(Err(_))) => Err(Failed::TooLong),
                     Some(Err(_)) => Err(Failed::Died),
-                    None => Ok(Action::await_change()),
+                    None => return Ok(Action::await_change()),
+                };
+                // After a conflict it looks again, at what somebody else has made of the object.
+                if let Some((uid, version)) = seen.filter(|_| !ended.as_ref().is_err_and(is_conflict)) {
+                    shared.has_looked(uid, version);
                 }
+                ended
             })
         },
         |_, _, _| Action::requeue(TRY_AGAIN),

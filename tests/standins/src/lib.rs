@@ -35,6 +35,7 @@
 use std::sync::Arc;
 
 use kube::Client;
+use kube::api::DynamicObject;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -69,6 +70,7 @@ type Start = fn(&mut engine::Setup<'_>);
 /// Running stand-ins. They stop when this is dropped.
 pub struct Standins {
     behaviour: watch::Sender<Arc<Behaviour>>,
+    shared: Arc<engine::Shared>,
     tasks: JoinSet<()>,
 }
 
@@ -94,19 +96,25 @@ impl Standins {
             (Controller::Widget, controllers::widget::start),
             (Controller::Gadget, controllers::gadget::start),
         ];
-        let mut setup = engine::Setup::new(&mut tasks, shared);
+        let mut setup = engine::Setup::new(&mut tasks, shared.clone());
         for (controller, start) in all {
             if behaviour.plays(controller) {
                 start(&mut setup);
             }
         }
         setup.watch();
-        Self { behaviour: sender, tasks }
+        Self { behaviour: sender, shared, tasks }
     }
 
     /// Changes the behaviour from now on; every object is looked at again.
     pub fn change(&self, change: impl FnOnce(&mut Behaviour)) {
         self.behaviour.send_modify(|behaviour| change(Arc::make_mut(behaviour)));
+    }
+
+    /// Waits until its controller has looked at this version of the object, or at a later one: what it has not done by
+    /// then, it is not going to do by itself. For ever, if no controller looks at its kind.
+    pub async fn looked_at(&self, object: &DynamicObject) {
+        self.shared.looked_at(object).await;
     }
 
     /// Stops all controllers; when this returns, none writes any more.

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use e2e::{
     Told, World,
-    scene::{ONE, TWO},
+    scene::{ONE, PROMPT, TWO},
+    told::Telling as _,
 };
+use harness::{At, Call, Fault};
+use rustix::process::Signal;
 use standins::{
     Behaviour, BrokerRelease,
     delivery::{Gap, Route, Witness},
@@ -27,19 +30,32 @@ fn scene() -> Scene {
         .with_workloads()
 }
 
-/// What a witness saw while the step ran with these flags, and what the step's report said of it.
-async fn gaps(release: BrokerRelease, flags: &[&str]) -> (Vec<Gap>, String) {
+/// What a witness saw while the step ran with these flags, and what the step's report said of it. The gap, if there is to
+/// be one, is in this namespace.
+async fn gaps(release: BrokerRelease, flags: &[&str], gap: Option<&'static str>) -> (Vec<Gap>, String) {
     let scene = scene();
-    // Long enough that the gap is one, and begins well after the chain that answers for it.
     let behaviour = Behaviour {
         broker_release: release,
-        finalizer_delay: Duration::from_secs(1),
+        finalizer_delay: PROMPT,
         steady_names: true,
         ..Behaviour::default()
     };
     let world = World::scene(&scene, behaviour).await;
     let witness = Witness::begin(&world.api.client(), Route::of(&scene)).await;
-    world.run(&world.mesh_step(STEP, flags)).await.exits(0);
+    let creates = move |call: &Call| {
+        crate::creates("commerce")(call) && gap.is_some() && call.target.namespace.as_deref() == gap
+    };
+    let (hold, holding) = Fault::hold(At::first(creates));
+    let run = world.start(&world.mesh_step(STEP, flags), vec![hold]).await;
+    if gap.is_some() {
+        run.until_it_sends(creates).await;
+        // The witness sees the end of the gap before the step can: what it measures must be no longer, by however little.
+        run.signal(Signal::STOP).unwrap();
+        holding.release();
+        witness.until_whole().await;
+        run.signal(Signal::CONT).unwrap();
+    }
+    run.wait().await.unwrap().exits(0);
     let gaps = witness.end().await;
     (gaps, world.run(&world.operate("report", &[STEP])).await.stdout)
 }
@@ -64,14 +80,14 @@ fn all_are_reported(gaps: &[Gap], report: &str, path: &str, namespace: &str) {
 // On threads of their own, so that neither the stand-ins nor the witness wait for each other: a gap is measured.
 #[tokio::test(flavor = "multi_thread")]
 async fn bug_5_9_where_the_broker_keeps_the_event_activation_there_is_no_gap_and_none_is_told() {
-    let (gaps, report) = gaps(BrokerRelease::V1_10, &[]).await;
+    let (gaps, report) = gaps(BrokerRelease::V1_10, &[], None).await;
     assert!(gaps.is_empty(), "{gaps:?}");
     assert!(!report.contains("was off"), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bug_5_9_where_the_broker_deletes_the_event_activation_no_gap_is_longer_than_the_report_says() {
-    let (gaps, report) = gaps(BrokerRelease::V1_11, &[]).await;
+    let (gaps, report) = gaps(BrokerRelease::V1_11, &[], Some(ONE)).await;
     assert_eq!(gaps.len(), 2, "one for each subscriber: {gaps:?}");
     all_are_reported(&gaps, &report, "legacy", ONE);
     assert_eq!(reported(&report, "mesh", TWO), None, "{report}");
@@ -79,7 +95,7 @@ async fn bug_5_9_where_the_broker_deletes_the_event_activation_no_gap_is_longer_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bug_5_9_where_a_link_that_worked_is_made_anew_no_gap_is_longer_than_the_report_says() {
-    let (gaps, report) = gaps(BrokerRelease::V1_10, &["--recreate", "all"]).await;
+    let (gaps, report) = gaps(BrokerRelease::V1_10, &["--recreate", "all"], Some(TWO)).await;
     assert_eq!(gaps.len(), 1, "{gaps:?}");
     all_are_reported(&gaps, &report, "mesh", TWO);
     assert_eq!(reported(&report, "legacy", ONE), None, "{report}");

@@ -1,6 +1,9 @@
 //! Two runs of one family never write at the same time.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use e2e::{
     Told, World,
@@ -14,7 +17,7 @@ use harness::{
     state::{Area, clear},
 };
 use serde_json::json;
-use standins::{Behaviour, Family};
+use standins::{Behaviour, Family, cluster};
 
 /// How long a Lease counts after its last renewal.
 const LASTS: Duration = Duration::from_secs(15);
@@ -53,7 +56,7 @@ async fn while_one_run_works_another_waits_or_leaves() {
     works.proxy.when(is_move, SOON).await.unwrap();
     let waits = world.start(&world.sources(&["--deadline", "100"]), vec![]).await;
     waits.until_it_says("waiting for the lock").await;
-    let leaves = world.run(&world.sources(&["--deadline", "4"])).await;
+    let leaves = world.run(&world.sources(&["--deadline", "6"])).await;
     leaves.exits(75).says("not now: process/").says("holds the lock").changes_nothing();
     world.standins.change(|behaviour| behaviour.paused = false);
     waits.wait().await.unwrap().exits(0).says("nothing to do").changes_nothing();
@@ -95,7 +98,7 @@ async fn the_lock_of_a_pod_is_taken_over_when_the_pod_has_ended_and_not_before()
 
     hold(&world, Family::EventMesh, &held_by("holder", uid)).await;
     set_phase(&world.api, world.place, "holder", "Running").await.unwrap();
-    world.run(&world.sources(&["--deadline", "4"])).await.exits(75).says("not now: pod/");
+    world.run(&world.sources(&["--deadline", "6"])).await.exits(75).says("not now: pod/");
     set_phase(&world.api, world.place, "holder", "Failed").await.unwrap();
     world.run(&world.sources(&[])).await.exits(0).says("took the lock over");
 
@@ -143,18 +146,35 @@ async fn a_lock_of_which_nothing_can_be_known_is_taken_only_after_it_stood_still
 async fn a_lock_that_somebody_unknown_renews_is_never_taken() {
     let world = World::fixture(prompt()).await;
     hold(&world, Family::Fixture, "process/another-host/7/99").await;
-    let renewing = async {
-        loop {
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            let now =
-                json!({"metadata": {"annotations": {"renewed": format!("{:?}", std::time::Instant::now())}}});
-            world.api.merge(&leases(), Some(world.home), "belay-fixture", None, &now).await.unwrap();
+    // A look a second, as without a test; and it cannot look again before the Lease is renewed.
+    let command = world.step(&["--deadline", "36"]).env("BELAY_TEST_PATIENCE", "1");
+    let (holds, holdings): (Vec<_>, Vec<_>) = (0..40).map(|number| Fault::hold(nth_look(number))).unzip();
+    let run = world.start(&command, holds).await;
+    for (number, holding) in holdings.into_iter().enumerate() {
+        let looked = async || Ok(run.proxy.calls().iter().filter(|call| looks(call)).count() > number);
+        tokio::select! {
+            looked = cluster::wait_until("it looks again", SOON, looked) => looked.unwrap(),
+            () = run.ended() => break,
         }
-    };
-    let command = world.step(&["--deadline", "36"]);
-    let run = tokio::select! { run = world.run(&command) => run, () = renewing => unreachable!() };
+        let renewed = json!({"metadata": {"annotations": {"renewed": number.to_string()}}});
+        world.api.merge(&leases(), Some(world.home), "belay-fixture", None, &renewed).await.unwrap();
+        holding.release();
+    }
+    let run = run.wait().await.unwrap();
     run.exits(75).changes_nothing();
+    let times: Vec<Duration> = run.calls.iter().filter(|call| looks(call)).map(|call| call.at).collect();
+    assert!(times[times.len() - 1] >= times[0] + LASTS, "it has not looked for long enough: {times:?}");
     assert_eq!(taking(&run).2, None);
+}
+
+fn looks(call: &Call) -> bool {
+    call.class == Class::Lease(LeaseUse::Read) && call.verb == Verb::Get
+}
+
+/// A run's look at the lock, counted from 0.
+fn nth_look(number: usize) -> At {
+    let seen = AtomicUsize::new(0);
+    At::first(move |call| looks(call) && seen.fetch_add(1, Ordering::SeqCst) == number)
 }
 
 #[tokio::test]

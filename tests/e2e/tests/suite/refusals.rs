@@ -11,7 +11,7 @@ use futures::future::join_all;
 use harness::{At, Fault, Outcome, Resource};
 use serde_json::{Value, json};
 use standins::{
-    Behaviour, Family, crds, fixtures, install_crds,
+    Behaviour, Family, crds, fixtures,
     kinds::{
         APPLICATION, BROKER, CHANNEL, DEPLOYMENT, EVENT_ACTIVATION, GADGET, HTTP_SOURCE, KNATIVE_SERVICE,
         KNATIVE_SUBSCRIPTION, SERVICE_BINDING, SERVICE_CLASS, SERVICE_INSTANCE, SERVICE_PLAN, STATION,
@@ -61,7 +61,7 @@ async fn every_missing_target_api_is_named() {
     world.applications(&["commerce"]).await;
     world.remove_crd("httpsources.sources.kyma-project.io").await;
     world.remove_crd("channels.messaging.knative.dev").await;
-    let run = world.run(&world.sources(&["--deadline", "9"])).await;
+    let run = world.run(&world.sources(&["--deadline", "6"])).await;
     run.exits(3).says("waiting for httpsources").changes_nothing();
     assert_eq!(refusals(&run).len(), 2, "{}", run.stderr);
     run.says("the API httpsources.sources.kyma-project.io is not served by this cluster");
@@ -104,8 +104,7 @@ async fn bug_2_3_every_missing_api_of_every_step_is_refused() {
             run.exits(3).changes_nothing();
             run.says(&format!("the API {api} is not served by this cluster"));
         }
-        let from = crds::upstream(Family::EventMesh);
-        install_crds(&world.api.client(), Family::EventMesh, from.as_deref()).await.unwrap();
+        world.restore_crd(&api).await;
     }
 }
 
@@ -203,7 +202,7 @@ async fn missing_apis_and_missing_rights_are_told_together() {
     rules["clusterRules"].as_array_mut().unwrap().retain(|rule| rule["resources"] != json!(["applications"]));
     let account = Account::new(&world.api, world.home, "too-little", rules).await.unwrap();
     let upstream = account.upstream(&world.kubeconfig).await.unwrap();
-    let run = world.sources(&[]).run(&upstream, vec![]).await.unwrap();
+    let run = world.sources(&["--deadline", "6"]).run(&upstream, vec![]).await.unwrap();
     run.exits(3).changes_nothing();
     assert_eq!(refusals(&run).len(), 2, "{}", run.stderr);
     for reason in ["the API channels.messaging.knative.dev is not served", "may not list applications"] {
@@ -217,9 +216,8 @@ async fn the_rights_that_are_printed_are_enough() {
     let world = World::mesh(Behaviour { never_ready: vec!["loyalty".into()], ..Behaviour::default() }).await;
     world.applications(&["commerce", "loyalty"]).await;
     world.workload(&DEPLOYMENT, "publisher", 2).await;
-    // Time enough for the one that does become Ready.
-    let sources = world.sources(&["--ready-within", "12"]);
-    let without = sources.clone().args(["--exclude", "Application/loyalty"]);
+    let sources = world.sources(&["--ready-within", "2"]);
+    let without = world.sources(&["--exclude", "Application/loyalty"]);
     let blocker = ["--refuse-while", "subscriptions.eventing.kyma-project.io"];
     let down = world.scale_down(&["Deployment/publisher"], &blocker);
     for (step, exit) in [(without, 0), (sources, 4), (down, 0)] {

@@ -1,9 +1,8 @@
 //! What `retire-subscriptions` takes away, and when it does not.
 
-use std::time::Duration;
-
 use e2e::{
     Told, World,
+    deadline::Deadline,
     rights::Account,
     scene::{INTEGRATION, ONE, PROMPT, SUBSCRIPTION_CONTROLLER, SYSTEM, migrated},
     told::{Telling as _, is_move},
@@ -175,14 +174,19 @@ async fn bug_2_3_one_that_somebody_else_deletes_and_that_hangs_names_its_control
 async fn bug_5_6_an_event_service_that_does_not_work_is_waited_for_a_moment() {
     let world = upgraded().await;
     world.break_source("commerce").await;
-    let run = world.run(&step(&world, &["--deadline", "20"])).await;
+    let waits = "waiting for the event-service of its source commerce to work";
+    let (fault, deadline) = Deadline::told();
+    let run = world.start(&step(&world, &[]), vec![fault]).await;
+    run.until_it_says(waits).await;
+    deadline.is_now();
+    let run = run.wait().await.unwrap();
     run.exits(4)
         .says("for the event-service of its source commerce to work: HTTPSource/kyma-integration/commerce Ready is")
         .never_says("feeds the old path");
     assert!(run.moves().is_empty(), "{:?}", run.moves());
     assert_eq!(subscriptions(&world).await, ["orders", "parcels"]);
     let run = world.start(&step(&world, &[]), vec![]).await;
-    run.until_it_says("waiting for the event-service of its source commerce to work").await;
+    run.until_it_says(waits).await;
     world.standins.change(|behaviour| behaviour.never_ready.clear());
     world.renew_adapter("commerce").await;
     run.wait().await.unwrap().exits(0).says("2 deleted");
@@ -225,7 +229,8 @@ async fn event_loss_can_be_accepted_before_the_upgrade() {
 async fn bug_2_3_one_that_is_not_gone_in_time_fails_the_step_and_says_what_holds_it() {
     let world = upgraded().await;
     world.standins.change(|behaviour| behaviour.hold_finalizer.push(format!("{ONE}/parcels")));
-    let run = world.run(&step(&world, &["--gone-within", "4", "--undo-reserve", "10"])).await;
+    let run =
+        world.run(&step(&world, &["--gone-within", "4", "--deadline", "10", "--undo-reserve", "5"])).await;
     // What is going cannot be rescued, only waited for: a person must look.
     run.exits(5)
         .says(&format!("Subscription/{ONE}/parcels"))
@@ -254,15 +259,11 @@ async fn bug_2_3_without_the_controller_that_serves_their_finalizers_they_stay()
 #[tokio::test]
 async fn one_that_appears_meanwhile_without_a_trigger_is_a_finding_with_the_command() {
     let world = upgraded().await;
-    world.standins.change(|behaviour| behaviour.finalizer_delay = Duration::from_secs(3));
+    world.standins.change(|behaviour| behaviour.hold_finalizer.push(format!("{ONE}/orders")));
     let run = world.start(&step(&world, &[]), vec![]).await;
-    cluster::wait_until("one is going", SOON, async || {
-        let orders = world.at(&LEGACY_SUBSCRIPTION, ONE, "orders").await;
-        Ok(orders.is_none_or(|orders| orders["metadata"].get("deletionTimestamp").is_some()))
-    })
-    .await
-    .unwrap();
+    run.proxy.when(deletes_orders, SOON).await.unwrap();
     world.create(&fixtures::legacy_subscription("late", ONE, "commerce", "late", &endpoint("late"))).await;
+    world.standins.change(|behaviour| behaviour.hold_finalizer.clear());
     let run = run.wait().await.unwrap();
     run.exits(0).says("2 deleted").says(&format!(
         "Subscription/{ONE}/late: it has no Trigger, so it must stay. Run recreate-triggers first"

@@ -2,6 +2,7 @@
 
 use e2e::{
     Told, World,
+    deadline::Deadline,
     kubelet::set_phase,
     scene::{ONE, PROMPT, SUBSCRIPTION_CONTROLLER, SYSTEM},
     told::{Telling as _, is_move},
@@ -159,9 +160,15 @@ async fn a_pod_that_stays_until_the_deadline_puts_the_replicas_back() {
     world.workload(&STATEFUL_SET, "store", 1).await;
     world.lasting_pod("publisher", "stuck").await;
     let before = world.state().await;
-    let run = world
-        .run(&world.scale_down(&["Deployment/publisher", "StatefulSet/store"], &["--deadline", "20"]))
-        .await;
+    let step = world.scale_down(&["Deployment/publisher", "StatefulSet/store"], &[]);
+    let (fault, deadline) = Deadline::told();
+    let run = world.start(&step, vec![fault]).await;
+    for name in ["publisher", "store"] {
+        run.proxy.when(move |call| is_move(call) && call.name.as_deref() == Some(name), SOON).await.unwrap();
+    }
+    run.until_it_watches(&["pods"]).await;
+    deadline.is_now();
+    let run = run.wait().await.unwrap();
     run.exits(4)
         .says("Pod/e2e-integration/stuck still exist")
         .says("Everything is as it was before: 2 changes");
@@ -322,6 +329,15 @@ async fn a_finalizer_that_somebody_adds_meanwhile_stays() {
     assert_eq!(left, json!(["e2e.belay.dev/added"]));
 }
 
+/// Runs the step to its deadline, which is when it waits for pods.
+async fn pods_stay(world: &World, step: &harness::StepCommand) -> harness::Outcome {
+    let (fault, deadline) = Deadline::told();
+    let run = world.start(step, vec![fault]).await;
+    run.until_it_watches(&["pods"]).await;
+    deadline.is_now();
+    run.wait().await.unwrap()
+}
+
 #[tokio::test]
 async fn while_pods_run_of_a_workload_that_is_being_deleted_no_finalizer_is_released() {
     let (world, step, activation) = bus().await;
@@ -329,7 +345,7 @@ async fn while_pods_run_of_a_workload_that_is_being_deleted_no_finalizer_is_rele
     let held = json!({"metadata": {"finalizers": ["e2e.belay.dev/stay"]}});
     world.change(&DEPLOYMENT, SYSTEM, SUBSCRIPTION_CONTROLLER, &held).await;
     world.api.delete(&resource(&DEPLOYMENT), Some(SYSTEM), SUBSCRIPTION_CONTROLLER).await.unwrap();
-    let run = world.run(&step.args(["--deadline", "20"])).await;
+    let run = pods_stay(&world, &step).await;
     run.exits(4)
         .says(&format!(
             "Deployment/{SYSTEM}/{SUBSCRIPTION_CONTROLLER}: is being deleted: its pods are waited for"
@@ -347,7 +363,7 @@ async fn while_pods_run_of_a_workload_that_is_gone_no_finalizer_is_released() {
     cluster::wait_gone(&world.api.client(), &DEPLOYMENT, SYSTEM, SUBSCRIPTION_CONTROLLER, SOON)
         .await
         .unwrap();
-    let run = world.run(&step.args(["--deadline", "20"])).await;
+    let run = pods_stay(&world, &step).await;
     run.exits(4).says("does not exist, but pods of it do: they are waited for").says("still exist");
     assert_eq!(finalizers(&world, &activation).await, json!([ACTIVATION_FINALIZER]));
 }

@@ -77,7 +77,6 @@ async fn a_channel_that_comes_back_is_not_lost() {
     })
     .await
     .unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
     world.standins.change(|behaviour| behaviour.lose_channel.clear());
     run.wait().await.unwrap().exits(0).says("1 created");
 }

@@ -24,16 +24,20 @@ fn never_ready(name: &str) -> Behaviour {
     Behaviour { never_ready: vec![name.to_owned()], ..Behaviour::default() }
 }
 
+/// Its Channel goes, and does not come back: the step sees that by itself, whatever time the others need.
+fn hopeless(name: &str) -> Behaviour {
+    Behaviour { lose_channel: vec![name.to_owned()], ..Behaviour::default() }
+}
+
 #[tokio::test]
 async fn with_on_failure_chain_only_the_chain_that_failed_is_undone() {
-    let world = World::mesh(never_ready("logistics")).await;
+    let world = World::mesh(hopeless("logistics")).await;
     world.applications(&["commerce", "logistics", "loyalty"]).await;
-    // Time enough for those that do become Ready.
-    let run = world.run(&world.sources(&["--on-failure", "chain", "--ready-within", "12"])).await;
+    let run = world.run(&world.sources(&["--on-failure", "chain"])).await;
     run.exits(4).says("failed for 1 of 3 objects, which are as they were before; the others are done");
     world.until_names(&HTTP_SOURCE, &["commerce", "loyalty"]).await;
     // The next run has only that one to do.
-    world.standins.change(|behaviour| behaviour.never_ready.clear());
+    world.standins.change(|behaviour| behaviour.lose_channel.clear());
     assert_eq!(world.run(&world.sources(&[])).await.exits(0).moves(), ["create logistics"]);
 }
 
@@ -42,7 +46,14 @@ async fn with_on_failure_step_all_is_undone() {
     let world = World::mesh(never_ready("logistics")).await;
     world.applications(&["commerce", "logistics", "loyalty"]).await;
     let before = world.state().await;
-    let run = world.run(&world.sources(&["--ready-within", "3"])).await;
+    // The one that fails comes last.
+    let (hold, holding) = Fault::hold(At::first(crate::creates("logistics")));
+    let run = world.start(&world.sources(&["--ready-within", "3"]), vec![hold]).await;
+    for name in ["commerce", "loyalty"] {
+        run.proxy.when(crate::creates(name), SOON).await.unwrap();
+    }
+    holding.release();
+    let run = run.wait().await.unwrap();
     run.exits(4).says("HTTPSource/e2e-integration/logistics").says("3 changes were taken back");
     world.until_names(&HTTP_SOURCE, &[]).await;
     let after = world.state().await;
@@ -55,8 +66,11 @@ async fn with_on_failure_step_all_is_undone() {
 async fn what_only_the_garbage_collector_still_holds_is_taken_back() {
     let world = World::mesh(never_ready("logistics")).await;
     world.applications(&["logistics"]).await;
-    let running = world.start(&world.sources(&["--ready-within", "8"]), vec![]).await;
-    world.until(&HTTP_SOURCE, "logistics", "is made", |_| true).await;
+    // It cannot be taken back before something belongs to it.
+    let takes_back = |call: &Call| is_move(call) && call.verb == harness::Verb::Delete;
+    let (hold, holding) = Fault::hold(At::first(takes_back));
+    let running = world.start(&world.sources(&["--ready-within", "1"]), vec![hold]).await;
+    running.until_it_sends(takes_back).await;
     let source = world.get(&HTTP_SOURCE, "logistics").await.unwrap();
     // Something that belongs to it and does not go for now.
     let owner = json!({
@@ -71,6 +85,7 @@ async fn what_only_the_garbage_collector_still_holds_is_taken_back() {
     });
     let config_maps = Resource::core("configmaps");
     world.api.create(&config_maps, &part).await.unwrap();
+    holding.release();
     let run = running.wait().await.unwrap();
     run.exits(4).says("Everything is as it was before: 1 change was taken back");
     run.says("the garbage collector is still taking away 1 object that the step had made");
@@ -115,10 +130,13 @@ async fn past_the_point_of_no_return_a_failure_is_exit_6_and_a_rerun_finishes() 
 async fn meddled_with() -> World {
     let world = World::mesh(never_ready("logistics")).await;
     world.applications(&["commerce", "logistics"]).await;
-    let run = world.start(&world.sources(&["--ready-within", "8"]), vec![]).await;
+    // The one that fails is made when the other one has been changed.
+    let (hold, holding) = Fault::hold(At::first(crate::creates("logistics")));
+    let run = world.start(&world.sources(&["--ready-within", "3"]), vec![hold]).await;
     run.proxy.when(crate::creates("commerce"), SOON).await.unwrap();
     let mine = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "somebody"}}});
     world.patch(&HTTP_SOURCE, "commerce", &mine).await;
+    holding.release();
     let run = run.wait().await.unwrap();
     run.exits(5).says("NOT everything could be put back: HTTPSource/e2e-integration/commerce");
     run.says("belay restore --step create-missing-sources --home e2e-home, or belay accept");
@@ -215,7 +233,14 @@ async fn killed_half_way(world: &World) {
 }
 
 async fn is_left_out_and_not_lost(world: &World) {
-    let run = world.run(&world.step(&["--exclude", "Gadget/drill"])).await;
+    let run = world.start(&world.step(&["--exclude", "Gadget/drill"]), vec![]).await;
+    // What is still going may go once the run has seen it so.
+    run.proxy
+        .when(|call| call.target.resource == "gadgets" && call.class == Class::Watch, SOON)
+        .await
+        .unwrap();
+    world.standins.change(|behaviour| behaviour.hold_finalizer.clear());
+    let run = run.wait().await.unwrap();
     run.exits(0).says("Gadget/e2e-workshop/drill: left out by --exclude");
     run.says("restored Gadget/e2e-workshop/drill");
     let findings = world.report("fixture").await["findings"].to_string();
@@ -227,7 +252,7 @@ async fn is_left_out_and_not_lost(world: &World) {
 #[tokio::test]
 async fn an_object_that_is_excluded_while_its_recreation_deletes_it_is_not_lost() {
     let world = World::fixture(prompt()).await;
-    world.standins.change(|behaviour| behaviour.finalizer_delay = Duration::from_secs(5));
+    world.standins.change(|behaviour| behaviour.hold_finalizer.push("Gadget:drill".into()));
     killed_half_way(&world).await;
     assert!(world.get(&GADGET, "drill").await.is_some(), "it should still be going");
     is_left_out_and_not_lost(&world).await;
@@ -243,9 +268,9 @@ async fn an_object_that_is_excluded_half_way_through_its_recreation_is_not_lost(
 
 #[tokio::test]
 async fn an_undo_of_one_chain_that_dies_is_finished_before_anything_else() {
-    let world = World::mesh(never_ready("logistics")).await;
+    let world = World::mesh(hopeless("logistics")).await;
     world.applications(&["commerce", "logistics"]).await;
-    let step = world.sources(&["--on-failure", "chain", "--ready-within", "12"]);
+    let step = world.sources(&["--on-failure", "chain"]);
     let takes_back = |call: &Call| is_move(call) && call.verb == harness::Verb::Delete;
     let killed = world.run_with(&step, vec![Fault::KillBefore(At::first(takes_back))]).await;
     assert_eq!(killed.exit, Exit::Signal(9));
@@ -254,7 +279,7 @@ async fn an_undo_of_one_chain_that_dies_is_finished_before_anything_else() {
         (&journal["status"], &journal["undoing"][0]["name"]),
         (&json!("undoing"), &json!("logistics"))
     );
-    world.standins.change(|behaviour| behaviour.never_ready.clear());
+    world.standins.change(|behaviour| behaviour.lose_channel.clear());
     let run = world.run(&world.sources(&[])).await;
     assert_eq!(run.exits(0).moves(), ["delete logistics", "create logistics"]);
     let journal = &world.journals(STEP).await[0];
@@ -264,11 +289,11 @@ async fn an_undo_of_one_chain_that_dies_is_finished_before_anything_else() {
 /// What the next pod finds past the deadline: the tenants whose chains were done keep what they have.
 #[tokio::test]
 async fn an_undo_of_one_chain_that_dies_past_the_deadline_does_not_take_the_others_back() {
-    let world = World::mesh(never_ready("logistics")).await;
+    let world = World::mesh(hopeless("logistics")).await;
     world.applications(&["commerce", "logistics"]).await;
-    crate::time::job(&world, Duration::ZERO).await;
+    crate::time::job(&world, crate::time::minutes_ago(1)).await;
     let in_job = |flags: &[&str]| world.sources(flags).env("BELAY_JOB_NAME", "step");
-    let step = in_job(&["--on-failure", "chain", "--ready-within", "12"]);
+    let step = in_job(&["--on-failure", "chain", "--deadline", "300"]);
     let takes_back = |call: &Call| is_move(call) && call.verb == harness::Verb::Delete;
     let killed = world.run_with(&step, vec![Fault::KillBefore(At::first(takes_back))]).await;
     assert_eq!(killed.exit, Exit::Signal(9));
@@ -303,8 +328,8 @@ async fn a_call_that_lands_while_undo_is_busy_with_another_object_is_taken_back_
     restore.proxy.when(looks_at("gadgets", "anvil"), SOON).await.unwrap();
     let landed = killed.held.unwrap().land().await;
     assert_eq!(landed.answer, Ok(201));
-    // Longer than a call may be on its way.
-    tokio::time::sleep(Duration::from_secs(12).saturating_sub(busy_since.elapsed())).await;
+    // Longer than a call may be on its way, in a run that is as impatient as those of tests are.
+    tokio::time::sleep(Duration::from_secs(1).saturating_sub(busy_since.elapsed())).await;
     holding.release();
     restore.wait().await.unwrap().exits(0).says("looking once more");
     let after = world.state().await;

@@ -1,14 +1,19 @@
 //! An API server that is slow, busy, away for a while, or that forgets our rights: the run goes on and finishes.
 
-use std::{path::Path, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use e2e::{
     Told, World,
     rights::Account,
-    told::is_move,
+    told::{Telling as _, is_move},
     world::{SOON, SOURCE_CONTROLLER, SYSTEM, prompt, resource},
 };
-use harness::{Action, At, Call, Class, Fault, Outcome, Resource, Verb, call::Fate, crash::nothing_tried};
+use harness::{Action, Api, At, Call, Class, Fault, Resource, call::Fate, crash::nothing_tried};
 use serde_json::json;
 use standins::{
     Behaviour,
@@ -16,10 +21,7 @@ use standins::{
     fixtures,
     kinds::{DEPLOYMENT, HTTP_SOURCE},
 };
-
-fn answers(outcome: &Outcome, status: u16) -> usize {
-    outcome.calls.iter().filter(|call| call.status == Some(status)).count()
-}
+use tokio::net::{TcpListener, TcpStream};
 
 async fn many(world: &World, count: usize) {
     for number in 0..count {
@@ -30,42 +32,47 @@ async fn many(world: &World, count: usize) {
 #[tokio::test]
 async fn a_throttled_run_waits_as_it_is_told_and_finishes() {
     let world = World::mesh(Behaviour::default()).await;
-    // Enough that some of the writes are throttled, whichever calls it is that meet.
-    many(&world, 10).await;
+    many(&world, 3).await;
+    // The first page, the lock, the journal and each move: once.
+    let mut told = BTreeSet::new();
+    let busy = Fault::hook(move |call| {
+        let is_it = call.is_write() || call.class == Class::Read && call.target.resource == "applications";
+        let what = format!("{:?} {} {}", call.class, call.path, call.name.as_deref().unwrap_or_default());
+        if is_it && told.insert(what) { Action::Answer(429, Some(1)) } else { Action::Forward }
+    });
     let step = world.sources(&["--deadline", "200"]).bound(Duration::from_secs(260));
-    let run = world.run_with(&step, vec![Fault::Throttle { every: 4, retry_after: 1 }]).await;
-    run.exits(0).says("10 created");
-    assert!(answers(&run, 429) > 3, "{} answers were 429", answers(&run, 429));
-    // Questions are left out, since another part of the step may ask the same; and the lock, which has a pace of its own.
-    let waits = |call: &&Call| {
-        let is_read = matches!(call.verb, Verb::Get | Verb::List | Verb::Watch);
-        !is_read && !matches!(call.class, Class::Lease(_) | Class::AccessReview)
-    };
-    let same = |one: &Call, other: &Call| one.key() == other.key() && one.body_sha == other.body_sha;
-    let writes: Vec<&Call> = run.calls.iter().filter(waits).collect();
-    let mut told_to_wait = 0;
-    for (at, call) in writes.iter().enumerate().filter(|(_, call)| call.status == Some(429)) {
-        if let Some(next) = writes[at + 1..].iter().find(|next| same(next, call)) {
+    let run = world.run_with(&step, vec![busy]).await;
+    run.exits(0).says("3 created");
+    let mut told_to_wait = BTreeSet::new();
+    for (at, call) in run.calls.iter().enumerate().filter(|(_, call)| call.status == Some(429)) {
+        let same = |next: &&Call| next.key() == call.key() && next.body_sha == call.body_sha;
+        let next = run.calls[at + 1..].iter().find(same);
+        // The lock has a pace of its own, and whoever is told to wait for its report may leave it at that.
+        if let Some(next) = next.filter(|_| matches!(call.class, Class::Read | Class::Journal | Class::Move))
+        {
             let waited = next.at.saturating_sub(call.at);
             assert!(waited >= Duration::from_secs(1), "{call} was tried again after {waited:?}");
-            told_to_wait += 1;
+            told_to_wait.insert(format!("{:?} {:?}", call.class, call.name));
         }
     }
-    assert!(told_to_wait > 0, "no write was told to wait");
+    for what in ["Read None", "Journal Some(\"belay-create-missing-sources\")", "Move Some(\"app-2\")"] {
+        assert!(told_to_wait.contains(what), "{what} is not among {told_to_wait:?}");
+    }
 }
 
+/// What the API server itself says to an account that asks for too much.
 #[tokio::test]
 async fn a_tight_priority_level_slows_the_run_and_no_more() {
     let world = World::mesh(Behaviour::default()).await;
-    // Enough that calls meet, however slow the machine is.
-    many(&world, 120).await;
+    many(&world, 3).await;
     let rules = world.run(&world.sources(&["--print-rbac"])).await.json();
     let account = Account::new(&world.api, world.home, "throttled", rules).await.unwrap();
     let flow = |plural: &str| Resource::new("flowcontrol.apiserver.k8s.io", "v1", plural);
     let level = json!({
         "metadata": {"name": "e2e-tight"},
+        // One call at a time, and no more.
         "spec": {"type": "Limited", "limited": {
-            "nominalConcurrencyShares": 1, "lendablePercent": 0, "borrowingLimitPercent": 0,
+            "nominalConcurrencyShares": 0, "lendablePercent": 0, "borrowingLimitPercent": 0,
             "limitResponse": {"type": "Reject"},
         }},
     });
@@ -79,9 +86,14 @@ async fn a_tight_priority_level_slows_the_run_and_no_more() {
             "rules": [{"subjects": [subject], "resourceRules": [all]}],
         },
     });
+    let upstream = account.upstream(&world.kubeconfig).await.unwrap();
+    // Between two moves.
+    let (hold, holding) = Fault::hold(At::first(crate::creates("app-1")));
+    let step = world.sources(&[]).env("BELAY_CONCURRENCY", "1");
+    let run = step.start(&upstream, vec![hold]).await.unwrap();
+    run.until_it_sends(crate::creates("app-1")).await;
     world.api.ensure(&flow("prioritylevelconfigurations"), &level).await.unwrap();
     world.api.ensure(&flow("flowschemas"), &schema).await.unwrap();
-    let upstream = account.upstream(&world.kubeconfig).await.unwrap();
     // The API server takes them up by a watch of its own, and says with every answer which one it went by.
     let uid = world.api.get(&flow("flowschemas"), None, "e2e-tight").await.unwrap().unwrap();
     let uid = uid["metadata"]["uid"].as_str().unwrap();
@@ -93,42 +105,85 @@ async fn a_tight_priority_level_slows_the_run_and_no_more() {
     })
     .await
     .unwrap();
-    // How much slower is the machine's affair.
-    let step = world.sources(&["--deadline", "200"]).bound(Duration::from_secs(260));
-    let run = step.run(&upstream, vec![]).await.unwrap();
+    let lasting = lasting_call(&world, &Api::new(upstream.client())).await;
+    holding.release();
+    let refused = |call: &Call| crate::creates("app-1")(call) && call.status == Some(429);
+    run.proxy.when(refused, SOON).await.unwrap();
+    drop(lasting);
+    run.wait().await.unwrap().exits(0).says("3 created");
     world.api.delete(&flow("flowschemas"), None, "e2e-tight").await.unwrap();
     world.api.delete(&flow("prioritylevelconfigurations"), None, "e2e-tight").await.unwrap();
-    run.exits(0).says("120 created");
-    assert!(answers(&run, 429) > 0, "no answer was 429: the level was not tight");
+    world.api.delete(&webhooks(), None, LASTING).await.unwrap();
+}
+
+/// What lasts until its connection is dropped.
+const LASTING: &str = "e2e-lasting";
+
+fn webhooks() -> Resource {
+    Resource::new("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
+}
+
+/// A call of this account under way in the API server, which asks a webhook that does not answer. It ends with the
+/// connection.
+async fn lasting_call(world: &World, account: &Api) -> TcpStream {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("https://{}/", listener.local_addr().unwrap());
+    let rule = json!({
+        "apiGroups": [HTTP_SOURCE.group], "apiVersions": ["*"], "resources": [HTTP_SOURCE.plural], "operations": ["CREATE"],
+    });
+    let only_it = json!({"name": "only-it", "expression": format!("object.metadata.name == '{LASTING}'")});
+    let webhook = json!({
+        "metadata": {"name": LASTING},
+        "webhooks": [{
+            "name": "lasting.e2e.belay.dev", "clientConfig": {"url": url}, "rules": [rule], "matchConditions": [only_it],
+            "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 30, "failurePolicy": "Ignore",
+        }],
+    });
+    world.api.delete(&webhooks(), None, LASTING).await.unwrap();
+    world.api.create(&webhooks(), &webhook).await.unwrap();
+    let path = format!("{}?dryRun=All", resource(&HTTP_SOURCE).path(Some(world.place), None));
+    let source = fixtures::http_source(LASTING, world.place);
+    // The API server learns of a webhook by a watch of its own.
+    loop {
+        let (account, path, source) = (account.clone(), path.clone(), source.clone());
+        let mut call = tokio::spawn(async move {
+            account.request(http::Method::POST, &path, "application/json", Some(&source)).await.map(drop)
+        });
+        tokio::select! {
+            asked = listener.accept() => return asked.unwrap().0,
+            ended = &mut call => ended.unwrap().unwrap(),
+        }
+    }
 }
 
 #[tokio::test]
 async fn rights_that_are_taken_and_given_again_under_a_run_do_not_stop_it() {
     let world = World::mesh(Behaviour::default()).await;
-    many(&world, 25).await;
+    many(&world, 3).await;
     let rules = world.run(&world.sources(&["--print-rbac"])).await.json();
     let account = Account::new(&world.api, world.home, "recreated", rules).await.unwrap();
     let upstream = account.upstream(&world.kubeconfig).await.unwrap();
-    let step =
-        world.sources(&["--deadline", "200"]).env("BELAY_CONCURRENCY", "1").bound(Duration::from_secs(260));
-    // It cannot go on before its rights are gone, nor end before the API server has taken that up.
-    let (hold, holding) = Fault::hold(At::first(crate::creates("app-1")));
-    let by = Duration::from_millis(200);
-    let slow = Fault::hook(move |call| if is_move(call) { Action::Delay(by) } else { Action::Forward });
-    let run = step.start(&upstream, vec![hold, slow]).await.unwrap();
-    run.proxy.when(crate::creates("app-0"), SOON).await.unwrap();
+    let step = world.sources(&["--deadline", "200"]).env("BELAY_CONCURRENCY", "1");
+    // It cannot go on before its rights are gone, nor ask again before it has them back.
+    let creates = crate::creates("app-1");
+    let tries = AtomicUsize::new(0);
+    let second = At::first(move |call| creates(call) && tries.fetch_add(1, Ordering::SeqCst) == 1);
+    let (first, second) = (Fault::hold(At::first(crate::creates("app-1"))), Fault::hold(second));
+    let run = step.start(&upstream, vec![first.0, second.0]).await.unwrap();
+    run.until_it_sends(crate::creates("app-1")).await;
     account.revoke().await.unwrap();
-    holding.release();
-    run.proxy.when(|call| call.status == Some(403), SOON).await.unwrap();
+    first.1.release();
+    run.proxy.when(|call| is_move(call) && call.status == Some(403), SOON).await.unwrap();
     account.grant().await.unwrap();
+    second.1.release();
     let run = run.wait().await.unwrap();
-    run.exits(0).says("25 created");
+    run.exits(0).says("3 created");
 }
 
 #[tokio::test]
 async fn connections_that_are_refused_for_a_while_do_not_stop_a_run() {
     let world = World::fixture(prompt()).await;
-    let away = Fault::Refuse { at: At::first(is_move), lasting: Duration::from_secs(4) };
+    let away = Fault::Refuse { at: At::first(is_move), lasting: Duration::from_secs(1) };
     world.run_with(&world.step(&[]), vec![away]).await.exits(0);
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::ground::{A_WHILE, Ground, SOON};
+use crate::ground::{Ground, SOON};
 use kube::ResourceExt;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::json;
@@ -24,8 +24,9 @@ fn quick() -> Behaviour {
     Behaviour { finalizer_delay: Duration::ZERO, ..Behaviour::default() }
 }
 
-fn slow_to_let_go() -> Behaviour {
-    Behaviour { finalizer_delay: Duration::from_secs(5), ..Behaviour::default() }
+/// The catalog lets go of the instance when it is told to.
+fn holds_on() -> Behaviour {
+    Behaviour { hold_finalizer: vec!["ServiceInstance:shop".into()], ..quick() }
 }
 
 fn is_provisioned(instance: &DynamicObject) -> bool {
@@ -116,8 +117,7 @@ async fn bug_5_5_without_a_channel_an_instance_is_failed_for_good() {
     let source = standins::fixtures::http_source(&shop, &ground.integration);
     ground.create(source).await;
     cluster::wait_ready(&ground.client, &HTTP_SOURCE, &ground.integration, &shop, SOON).await.unwrap();
-    tokio::time::sleep(A_WHILE).await;
-    let failed = ground.get(&SERVICE_INSTANCE, "shop").await.unwrap();
+    let failed = ground.looked_again(&SERVICE_INSTANCE, "shop").await;
     assert!(holds(&failed, "Failed") && !is_provisioned(&failed), "it is never tried again");
     let message = find(&failed, "Failed").unwrap()["message"].as_str().unwrap().to_owned();
     assert!(message.contains("Knative channel"), "{message}");
@@ -144,7 +144,7 @@ async fn race_7500_an_activation_that_is_still_going_is_never_replaced() {
     provisioned(&ground, "shop").await;
     ground.standins.change(|b| b.hold_finalizer.clear());
     ground.gone(&EVENT_ACTIVATION, &activation).await;
-    tokio::time::sleep(A_WHILE).await;
+    ground.looked_again(&SERVICE_INSTANCE, "shop").await;
     assert!(ground.get(&EVENT_ACTIVATION, &activation).await.is_none());
     ground.leave().await;
 }
@@ -169,8 +169,8 @@ async fn the_newer_broker_removes_an_ownerless_activation_with_the_last_instance
 
 #[tokio::test]
 async fn an_instance_with_a_binding_can_not_be_deleted() {
-    // Time enough for the catalog to see the binding, before it lets go of the instance.
-    let (ground, _) = on_the_mesh("bound", slow_to_let_go()).await;
+    // The catalog lets go of the instance only when it has seen the binding.
+    let (ground, _) = on_the_mesh("bound", holds_on()).await;
     ground.create(service_binding("credentials", &ground.namespace, "shop")).await;
     ground.delete(&SERVICE_INSTANCE, "shop").await;
     ground
@@ -178,6 +178,8 @@ async fn an_instance_with_a_binding_can_not_be_deleted() {
             find(i, "Ready").is_some_and(|c| c["reason"] == "DeprovisionBlockedByExistingCredentials")
         })
         .await;
+    ground.standins.change(|b| b.hold_finalizer.clear());
+    ground.looked_again(&SERVICE_INSTANCE, "shop").await;
     ground.delete(&SERVICE_BINDING, "credentials").await;
     ground.gone(&SERVICE_INSTANCE, "shop").await;
     ground.leave().await;
@@ -185,17 +187,19 @@ async fn an_instance_with_a_binding_can_not_be_deleted() {
 
 #[tokio::test]
 async fn bug_5_8_an_instance_whose_application_is_gone_stays_for_ever() {
-    // Time enough for the broker to see that the Application is gone, before it is asked.
-    let (ground, shop) = on_the_mesh("orphan", slow_to_let_go()).await;
+    let (ground, shop) = on_the_mesh("orphan", holds_on()).await;
     cluster::delete(&ground.client, &APPLICATION, "", &shop).await.unwrap();
+    // The broker knows that the Application is gone before it is asked: what came later has been seen.
+    let later = ground.create(application(&ground.application("later"))).await;
+    ground.looked_at(&later).await;
+    ground.standins.change(|b| b.hold_finalizer.clear());
     ground.delete(&SERVICE_INSTANCE, "shop").await;
     ground
         .until(&SERVICE_INSTANCE, "shop", "says that the broker refused", |i| {
             find(i, "Ready").is_some_and(|c| c["reason"] == "DeprovisionCallFailed")
         })
         .await;
-    tokio::time::sleep(A_WHILE).await;
-    assert!(ground.get(&SERVICE_INSTANCE, "shop").await.is_some());
+    ground.looked_again(&SERVICE_INSTANCE, "shop").await;
     ground.create(application(&shop)).await;
     ground.gone(&SERVICE_INSTANCE, "shop").await;
     ground.leave().await;
@@ -264,9 +268,8 @@ async fn a_silent_broker_answers_when_it_is_back() {
         })
         .await;
     ground.delete(&SERVICE_INSTANCE, "shop").await;
-    tokio::time::sleep(A_WHILE).await;
-    assert!(ground.get(&SERVICE_INSTANCE, "shop").await.is_some());
-    assert!(!is_provisioned(&ground.get(&SERVICE_INSTANCE, "second").await.unwrap()));
+    ground.looked_again(&SERVICE_INSTANCE, "shop").await;
+    assert!(!is_provisioned(&ground.looked_again(&SERVICE_INSTANCE, "second").await));
     ground.standins.change(|b| b.stopped.clear());
     ground.gone(&SERVICE_INSTANCE, "shop").await;
     provisioned(&ground, "second").await;
@@ -301,7 +304,7 @@ async fn instances_made_at_the_same_time_share_a_link_unless_the_broker_races() 
     cluster::wait_until("the link is gone", SOON, async || Ok(ground.links().await.is_empty()))
         .await
         .unwrap();
-    tokio::time::sleep(A_WHILE).await;
+    ground.looked_again(&SERVICE_INSTANCE, "i0").await;
     assert!(ground.links().await.is_empty());
     ground.leave().await;
 }

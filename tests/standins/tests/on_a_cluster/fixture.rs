@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::ground::Ground;
 use kube::ResourceExt;
+use kube::api::DeleteParams;
 use serde_json::json;
 use standins::conditions::holds;
 use standins::fixtures::{gadget, station, widget};
@@ -48,8 +49,9 @@ async fn a_deleted_gadget_stays_for_a_while() {
     ground.ready(&GADGET, "g").await;
     assert_eq!(ground.get(&GADGET, "g").await.unwrap().finalizers(), [GADGET_FINALIZER]);
     let deleted = Instant::now();
-    ground.delete(&GADGET, "g").await;
-    assert!(ground.get(&GADGET, "g").await.is_some_and(|g| g.metadata.deletion_timestamp.is_some()));
+    let gadgets = GADGET.within(&ground.client, &ground.namespace);
+    let stays = gadgets.delete("g", &DeleteParams::default()).await.unwrap().left();
+    assert!(stays.is_some_and(|gadget| gadget.metadata.deletion_timestamp.is_some()));
     ground.gone(&GADGET, "g").await;
     assert!(deleted.elapsed() >= Duration::from_secs(1));
     ground.leave().await;

@@ -1,10 +1,12 @@
 //! What every test of this folder stands on: a cluster, the CRDs, and a namespace of its own.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kube::api::{DeleteParams, DynamicObject, ListParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
+use serde_json::json;
 use standins::kinds::{
     APPLICATION, EVENT_ACTIVATION, EVENT_MESH, GADGET, KNATIVE_SUBSCRIPTION, Kind, LEGACY_SUBSCRIPTION,
     NAMESPACE, SERVICE_BINDING, SERVICE_INSTANCE, TRIGGER,
@@ -12,13 +14,12 @@ use standins::kinds::{
 use standins::landscape::Scene;
 use standins::{Behaviour, Family, Standins, cluster, crds, install_crds, policies};
 use tokio::sync::OnceCell;
+use tokio::time::timeout;
 
 /// Ample for anything that happens at once; also for the garbage collector, which hears of a new CRD only every 30 s.
 pub const SOON: Duration = Duration::from_secs(90);
 /// For what an earlier try has left.
 const SWEPT: Duration = Duration::from_secs(120);
-/// Long enough that what has not happened by then is not going to.
-pub const A_WHILE: Duration = Duration::from_secs(2);
 
 /// Done once, before the first test makes anything: kinds and policies are installed, and what an earlier try has left is
 /// swept away. Some scenes have namespaces of fixed names, and nobody would let go of what is in them.
@@ -57,6 +58,7 @@ pub struct Ground {
     pub standins: Standins,
     namespaces: Vec<String>,
     applications: RefCell<Vec<String>>,
+    looks: AtomicUsize,
 }
 
 impl Ground {
@@ -100,7 +102,15 @@ impl Ground {
             ..behaviour
         };
         let standins = Standins::start(&client, behaviour);
-        Self { client, namespace, integration, standins, namespaces, applications: Vec::new().into() }
+        Self {
+            client,
+            namespace,
+            integration,
+            standins,
+            namespaces,
+            applications: Vec::new().into(),
+            looks: AtomicUsize::new(0),
+        }
     }
 
     /// The further namespace of that name.
@@ -180,6 +190,23 @@ impl Ground {
         })
         .await
         .unwrap();
+    }
+
+    /// Has its controller look at the object once more, and returns the object as it is then. What the controller has not
+    /// done by then it is not going to do by itself.
+    pub async fn looked_again(&self, kind: &Kind, name: &str) -> DynamicObject {
+        let namespace = if kind.namespaced { self.namespace.as_str() } else { "" };
+        let api = kind.within(&self.client, namespace);
+        let look = self.looks.fetch_add(1, Ordering::Relaxed).to_string();
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"standins.belay.dev/look": look}}}));
+        let touched = api.patch(name, &PatchParams::default(), &patch).await.unwrap();
+        self.looked_at(&touched).await;
+        api.get(name).await.unwrap()
+    }
+
+    /// Waits until its controller has looked at the object as it is here.
+    pub async fn looked_at(&self, object: &DynamicObject) {
+        timeout(SOON, self.standins.looked_at(object)).await.expect("its controller looks soon");
     }
 
     /// Sees off what only a stand-in can let go of; the rest of the namespaces is left to the cluster.

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use crate::ground::{A_WHILE, Ground, SOON};
+use crate::ground::{Ground, SOON};
 use futures::StreamExt as _;
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
@@ -30,6 +30,16 @@ async fn label(ground: &Ground, value: Value) {
     change(ground, &NAMESPACE, "", &ground.namespace, patch).await.unwrap();
 }
 
+/// Deletes the Broker and has the namespace looked at by somebody who knows: a Broker that came later has been seen.
+async fn lose_broker(ground: &Ground, later: &str) {
+    ground.delete(&BROKER, "default").await;
+    let mut marker = broker(&ground.namespace);
+    marker["metadata"]["name"] = later.into();
+    let marker = ground.create(marker).await;
+    ground.looked_at(&marker).await;
+    ground.looked_again(&NAMESPACE, &ground.namespace).await;
+}
+
 #[tokio::test]
 async fn a_labelled_namespace_gets_a_broker_and_gets_it_again() {
     let ground = Ground::new("injection", quick()).await;
@@ -40,16 +50,14 @@ async fn a_labelled_namespace_gets_a_broker_and_gets_it_again() {
     ground.delete(&BROKER, "default").await;
     ground.until(&BROKER, "default", "is another one", |b| b.uid() != first.uid()).await;
     label(&ground, Value::Null).await;
-    tokio::time::sleep(A_WHILE).await;
+    ground.looked_again(&NAMESPACE, &ground.namespace).await;
     assert!(ground.get(&BROKER, "default").await.is_some(), "it stays when the label goes");
-    ground.delete(&BROKER, "default").await;
-    tokio::time::sleep(A_WHILE).await;
+    lose_broker(&ground, "first").await;
     assert!(ground.get(&BROKER, "default").await.is_none());
     ground.standins.change(|b| b.inject_once = true);
     label(&ground, "enabled".into()).await;
     ground.ready(&BROKER, "default").await;
-    ground.delete(&BROKER, "default").await;
-    tokio::time::sleep(A_WHILE).await;
+    lose_broker(&ground, "second").await;
     assert!(ground.get(&BROKER, "default").await.is_none());
     ground.leave().await;
 }
@@ -76,8 +84,7 @@ async fn a_trigger_that_flaps_is_ready_then_is_not_and_is_again() {
         ready.dedup();
     }
     assert_eq!(ready, [false, true, false, true]);
-    tokio::time::sleep(A_WHILE).await;
-    assert!(holds(&ground.get(&TRIGGER, "orders").await.unwrap(), "Ready"), "it flaps once");
+    assert!(holds(&ground.looked_again(&TRIGGER, "orders").await, "Ready"), "it flaps once");
     ground.leave().await;
 }
 

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use crate::ground::{A_WHILE, Ground};
-use kube::ResourceExt;
+use crate::ground::Ground;
 use kube::api::{DynamicObject, ListParams};
 use standins::Behaviour;
-use standins::kinds::{DEPLOYMENT, POD};
+use standins::kinds::{APPLICATION, DEPLOYMENT, POD};
 use standins::landscape::{NEW_EVENT_SERVICE, OLD_EVENT_SERVICE, Scene, upgrade_operator};
 
 fn image(deployment: &DynamicObject) -> &str {
@@ -59,10 +58,14 @@ async fn the_operator_rolls_event_services_to_the_image_that_its_argument_names(
     })
     .await
     .unwrap();
-    tokio::time::sleep(A_WHILE).await;
-    let found = api.get(&service("crashing")).await.unwrap();
-    assert_eq!(found.data["status"]["unavailableReplicas"], 1, "{}", found.name_any());
-    assert_eq!(found.data["status"]["availableReplicas"], 1, "the pod of before goes on");
+    ground
+        .until_in(&DEPLOYMENT, &ground.integration, &service("crashing"), "has its pod of before", |d| {
+            // Beside the one that crashes.
+            d.data["status"]["unavailableReplicas"] == 1 && d.data["status"]["availableReplicas"] == 1
+        })
+        .await;
+    let stuck = scene.applications.keys().find(|name| name.starts_with("stuck")).unwrap();
+    ground.looked_again(&APPLICATION, stuck).await;
     assert_eq!(image(&api.get(&service("stuck")).await.unwrap()), OLD_EVENT_SERVICE);
     ground.leave().await;
 }

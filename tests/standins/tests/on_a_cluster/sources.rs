@@ -2,12 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use crate::ground::{A_WHILE, Ground};
+use crate::ground::{Ground, SOON};
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use kube::ResourceExt;
+use kube::api::{DynamicObject, ListParams, WatchEvent, WatchParams};
 use standins::conditions::{find, holds};
 use standins::fixtures::http_source;
-use standins::kinds::{CHANNEL, HTTP_SOURCE, KNATIVE_SERVICE};
+use standins::kinds::{CHANNEL, HTTP_SOURCE, KNATIVE_SERVICE, Kind};
 use standins::{Behaviour, Controller};
+use tokio::time::timeout;
 
 fn sources() -> Behaviour {
     Behaviour { controllers: vec![Controller::HttpSource], ..Behaviour::default() }
@@ -40,17 +44,50 @@ async fn a_source_gets_a_channel_then_an_adapter_and_is_ready() {
 async fn a_slow_source_is_not_ready_before_its_time() {
     let behaviour = Behaviour { delay: Duration::from_secs(1), ..sources() };
     let ground = Ground::new("slow", behaviour).await;
+    let mut sources = changes(&ground, &HTTP_SOURCE).await;
+    let mut channels = changes(&ground, &CHANNEL).await;
+    let mut adapters = changes(&ground, &KNATIVE_SERVICE).await;
     let started = Instant::now();
     ground.create(http_source("shop", &ground.namespace)).await;
-    let reason = |reason: &'static str| {
-        move |source: &kube::api::DynamicObject| find(source, "Ready").is_some_and(|c| c["reason"] == reason)
-    };
-    ground.until(&HTTP_SOURCE, "shop", "has no sink yet", reason("SinkNotFound")).await;
-    assert!(ground.get(&KNATIVE_SERVICE, "shop").await.is_none(), "the adapter waits for the Channel");
-    ground.until(&HTTP_SOURCE, "shop", "has no adapter yet", reason("ServiceNotReady")).await;
     ground.ready(&HTTP_SOURCE, "shop").await;
     assert!(started.elapsed() >= Duration::from_secs(2), "Channel and adapter take a second each");
+    let reason = |source: &DynamicObject| Some(find(source, "Ready")?["reason"].as_str()?.to_owned());
+    let mut reasons = Vec::new();
+    until_seen(&mut sources, |source| {
+        reasons.extend(reason(source));
+        holds(source, "Ready")
+    })
+    .await;
+    reasons.dedup();
+    assert_eq!(reasons, ["SinkNotFound", "ServiceNotReady"]);
+    let channel = until_seen(&mut channels, |channel| holds(channel, "Ready")).await;
+    let adapter = until_seen(&mut adapters, |_| true).await;
+    assert!(version(&channel) < version(&adapter), "the adapter waits for the Channel");
     ground.leave().await;
+}
+
+/// All that happens from now on to objects of a kind: a watch misses nothing, however short it is.
+async fn changes(ground: &Ground, kind: &Kind) -> Changes {
+    let api = kind.within(&ground.client, &ground.namespace);
+    let before = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    api.watch(&WatchParams::default(), &before).await.unwrap().boxed()
+}
+
+type Changes = BoxStream<'static, kube::Result<WatchEvent<DynamicObject>>>;
+
+/// The first of these objects of which this is true.
+async fn until_seen(changes: &mut Changes, mut is_it: impl FnMut(&DynamicObject) -> bool) -> DynamicObject {
+    loop {
+        match timeout(SOON, changes.next()).await.expect("it happens soon").unwrap().unwrap() {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) if is_it(&object) => return object,
+            WatchEvent::Added(_) | WatchEvent::Modified(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn version(object: &DynamicObject) -> u64 {
+    object.resource_version().unwrap().parse().unwrap()
 }
 
 #[tokio::test]
@@ -73,9 +110,8 @@ async fn a_source_that_is_never_ready_says_why_until_told_otherwise() {
             find(source, "SinkProvided").is_some_and(|c| c["reason"] == "SinkNotFound")
         })
         .await;
-    tokio::time::sleep(A_WHILE).await;
     for name in ["deaf", "mute"] {
-        assert!(!holds(&ground.get(&HTTP_SOURCE, name).await.unwrap(), "Ready"), "{name}");
+        assert!(!holds(&ground.looked_again(&HTTP_SOURCE, name).await, "Ready"), "{name}");
     }
     assert!(ground.get(&KNATIVE_SERVICE, "mute").await.is_none());
     ground.standins.change(|behaviour| {
@@ -97,8 +133,7 @@ async fn a_name_that_serving_refuses_never_gets_an_adapter() {
     for name in ["shop.eu", "2shop"] {
         ground.until(&HTTP_SOURCE, name, "has a status", |s| find(s, "Ready").is_some()).await;
         ground.ready(&CHANNEL, name).await;
-        tokio::time::sleep(A_WHILE).await;
-        assert!(!holds(&ground.get(&HTTP_SOURCE, name).await.unwrap(), "Ready"), "{name}");
+        assert!(!holds(&ground.looked_again(&HTTP_SOURCE, name).await, "Ready"), "{name}");
         assert!(ground.get(&KNATIVE_SERVICE, name).await.is_none());
     }
     ground.leave().await;
@@ -111,9 +146,9 @@ async fn a_lost_channel_leaves_the_adapter_alone() {
     ground.until(&KNATIVE_SERVICE, "shop", "exists", |_| true).await;
     ground.gone(&CHANNEL, "shop").await;
     ground.until(&HTTP_SOURCE, "shop", "has lost its sink", |s| find(s, "Ready").is_some()).await;
-    tokio::time::sleep(A_WHILE).await;
+    let source = ground.looked_again(&HTTP_SOURCE, "shop").await;
     assert!(ground.get(&CHANNEL, "shop").await.is_none(), "it is not made again");
-    assert!(!holds(&ground.get(&HTTP_SOURCE, "shop").await.unwrap(), "Ready"));
+    assert!(!holds(&source, "Ready"));
     ground.standins.change(|behaviour| behaviour.lose_channel.clear());
     ground.ready(&HTTP_SOURCE, "shop").await;
     ground.ready(&CHANNEL, "shop").await;
@@ -147,8 +182,8 @@ async fn instant_sources_have_no_adapter() {
 #[tokio::test]
 async fn paused_stand_ins_do_nothing_until_they_go_on() {
     let ground = Ground::new("paused", Behaviour { paused: true, ..sources() }).await;
-    ground.create(http_source("shop", &ground.namespace)).await;
-    tokio::time::sleep(A_WHILE).await;
+    let source = ground.create(http_source("shop", &ground.namespace)).await;
+    ground.looked_at(&source).await;
     assert!(ground.get(&CHANNEL, "shop").await.is_none());
     ground.standins.change(|behaviour| behaviour.paused = false);
     ground.ready(&HTTP_SOURCE, "shop").await;
