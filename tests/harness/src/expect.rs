@@ -123,7 +123,7 @@ const UNFINISHED: Allowed = Allowed { exit: 6, leaves: Leaves::Anything };
 /// |---|---|---|---|---|---|---|
 /// | taking or reading the lock | 1 | 1 | 1 | 1 | 1 | 1 |
 /// | renewing it, in a run that may end before the lock runs out | 1 or 0 | ← | ← | ← | ← | ← |
-/// | giving it back; Event | 0 | 0 | 0 | 0 | 0 | 0 |
+/// | giving it back; Event; the cluster's version | 0 | 0 | 0 | 0 | 0 | 0 |
 /// | report | 3 | 0 | 0 | 0 | 0 | 0 |
 /// | journal | 3 | 3 or 4 | 4 or 1 | 4 or 1 | 6 or 1 | 0 or 1 |
 /// | a move | - | - | 4 | - | 6 | - |
@@ -138,6 +138,8 @@ const UNFINISHED: Allowed = Allowed { exit: 6, leaves: Leaves::Anything };
 pub fn allowed(call: &Call, stage: Stage, has_point_of_no_return: bool) -> Vec<Allowed> {
     match (call.class, stage) {
         (Class::Lease(LeaseUse::Release) | Class::Event, _) => vec![DONE],
+        // Only people want to know it.
+        (Class::Discovery, _) if call.path == "/version" => vec![DONE],
         (Class::Lease(_), Stage::Preflight) if !call.renews => vec![STOPPED_EARLY],
         (Class::Lease(_), _) if !call.renews => vec![STOPPED],
         (Class::Lease(_), _) => vec![STOPPED, DONE],
@@ -306,6 +308,13 @@ mod tests {
         let mut renewal = call("GET", lease, "");
         renewal.renews = true;
         assert_eq!(exits(&renewal, Stage::Acting), [1, 0]);
+    }
+
+    #[test]
+    fn nobody_needs_the_version_of_the_cluster() {
+        for stage in [Stage::Preflight, Stage::Journalled, Stage::Closing] {
+            assert_eq!(exits(&call("GET", "/version", ""), stage), [0]);
+        }
     }
 
     #[test]

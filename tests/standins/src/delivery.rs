@@ -166,7 +166,9 @@ impl Witness {
             let mut seen: Vec<&Seen> = seen.0.iter().collect();
             seen.sort_by_key(|change| (!change.first, change.version));
             let mut world = World::default();
-            seen.into_iter().for_each(|change| world.learn(change));
+            for change in seen {
+                world.learn(change);
+            }
             Ok(self.routes.iter().all(|route| world.covers(route).is_ok()))
         })
         .await

@@ -206,7 +206,7 @@ impl Ground {
 
     /// Waits until its controller has looked at the object as it is here.
     pub async fn looked_at(&self, object: &DynamicObject) {
-        timeout(SOON, self.standins.looked_at(object)).await.expect("its controller looks soon");
+        timeout(SOON, self.standins.looked_at(object)).await.unwrap();
     }
 
     /// Sees off what only a stand-in can let go of; the rest of the namespaces is left to the cluster.

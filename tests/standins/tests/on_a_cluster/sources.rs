@@ -78,7 +78,7 @@ type Changes = BoxStream<'static, kube::Result<WatchEvent<DynamicObject>>>;
 /// The first of these objects of which this is true.
 async fn until_seen(changes: &mut Changes, mut is_it: impl FnMut(&DynamicObject) -> bool) -> DynamicObject {
     loop {
-        match timeout(SOON, changes.next()).await.expect("it happens soon").unwrap().unwrap() {
+        match timeout(SOON, changes.next()).await.unwrap().unwrap().unwrap() {
             WatchEvent::Added(object) | WatchEvent::Modified(object) if is_it(&object) => return object,
             WatchEvent::Added(_) | WatchEvent::Modified(_) => {}
             other => panic!("{other:?}"),
