@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::call::{Call, Class, LeaseUse};
+use crate::call::{Call, Class, LeaseUse, Verb};
 
 /// How far a run had come when a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,7 +122,7 @@ const UNFINISHED: Allowed = Allowed { exit: 6, leaves: Leaves::Anything };
 /// | call | preflight | journalled | acting | brink | beyond | closing |
 /// |---|---|---|---|---|---|---|
 /// | taking or reading the lock | 1 | 1 | 1 | 1 | 1 | 1 |
-/// | renewing it, in a run that may end before the lock runs out | 1 or 0 | ← | ← | ← | ← | ← |
+/// | renewing it, in a run that may end before the lock runs out; looking for another one again | 1 or 0 | ← | ← | ← | ← | ← |
 /// | giving it back; Event; the cluster's version | 0 | 0 | 0 | 0 | 0 | 0 |
 /// | report | 3 | 0 | 0 | 0 | 0 | 0 |
 /// | journal | 3 | 3 or 4 | 4 or 1 | 4 or 1 | 6 or 1 | 0 or 1 |
@@ -140,9 +140,11 @@ pub fn allowed(call: &Call, stage: Stage, has_point_of_no_return: bool) -> Vec<A
         (Class::Lease(LeaseUse::Release) | Class::Event, _) => vec![DONE],
         // Only people want to know it.
         (Class::Discovery, _) if call.path == "/version" => vec![DONE],
-        (Class::Lease(_), Stage::Preflight) if !call.renews => vec![STOPPED_EARLY],
-        (Class::Lease(_), _) if !call.renews => vec![STOPPED],
-        (Class::Lease(_), _) => vec![STOPPED, DONE],
+        (Class::Lease(_), _) if call.renews || (call.verb == Verb::List && call.nth > 1) => {
+            vec![STOPPED, DONE]
+        }
+        (Class::Lease(_), Stage::Preflight) => vec![STOPPED_EARLY],
+        (Class::Lease(_), _) => vec![STOPPED],
         (Class::Report, Stage::Preflight) => vec![REFUSED],
         (Class::Report, _) => vec![DONE],
         (Class::Journal, Stage::Acting | Stage::Brink) => vec![RESTORED, STOPPED],
@@ -308,6 +310,10 @@ mod tests {
         let mut renewal = call("GET", lease, "");
         renewal.renews = true;
         assert_eq!(exits(&renewal, Stage::Acting), [1, 0]);
+        let mut list = call("GET", "/apis/coordination.k8s.io/v1/leases", "");
+        assert_eq!(exits(&list, Stage::Preflight), [1]);
+        list.nth = 2;
+        assert_eq!(exits(&list, Stage::Preflight), [1, 0]);
     }
 
     #[test]
