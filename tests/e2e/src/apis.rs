@@ -44,7 +44,7 @@ pub(crate) async fn prepare(client: &Client, kubeconfig: &Path, family: Family) 
     INSTALLED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(server, now);
 }
 
-/// The CRDs of these names. A test that failed may have left one on its way out; without objects it goes, and is gone when
+/// The CRDs of these names. A test that failed may have left one terminating; without objects it goes, and is gone when
 /// this returns.
 async fn installed(client: &Client, names: &[String]) -> Installed {
     let found = RefCell::new(Installed::new());
