@@ -457,7 +457,7 @@ impl Cluster {
             queued: AtomicUsize::new(0),
             room: Notify::new(),
             until: watch::Sender::new(clock.now() + patience),
-            forbidden_may_pass: clock.patience(FORBIDDEN_MAY_PASS),
+            forbidden_may_pass: FORBIDDEN_MAY_PASS,
             clock,
             gate: watch::Sender::new(Gate::Open),
             sure_until: Mutex::new(None),
@@ -557,7 +557,8 @@ impl Cluster {
     }
 
     /// Holds writes back as soon as it is not sure any more whose the lock is. A process that was stopped for a while
-    /// (a debugger, a frozen cgroup, a machine asleep) would else write before it has found out that another one has the lock by now.
+    /// (a debugger, a frozen cgroup, a machine asleep) would else write before it has found out that another one has the
+    /// lock by now.
     fn pause_if_unsure(&self, call: &Call<'_>) {
         let until = *lock(&self.sure_until);
         if call.writes() && until.is_some_and(|until| self.clock.since_boot() >= until) {
