@@ -843,17 +843,7 @@ impl Cluster {
         propagation: Propagation,
         mode: Mode,
     ) -> Result<Value, Failure> {
-        let mut body = json!({
-            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": format!("{propagation:?}"),
-            "preconditions": {"uid": precondition.uid},
-        });
-        if let Some(version) = &precondition.resource_version {
-            body["preconditions"]["resourceVersion"] = version.as_str().into();
-        }
-        if mode == Mode::DryRun {
-            // In the body too: where a delete has a body, the server does not look for options in the query.
-            body["dryRun"] = json!(["All"]);
-        }
+        let body = delete_options(precondition, propagation, mode);
         let call = Call::new(Method::DELETE, object.path()).with("timeout", timeout_text()).dry(mode);
         self.call(call.body(&body)).await
     }
@@ -910,6 +900,22 @@ impl Cluster {
         call.content_type = "application/json-patch+json";
         self.call(call).await
     }
+}
+
+/// What a delete says besides the name: which object it means, and what becomes of those that belong to it.
+fn delete_options(precondition: &Precondition, propagation: Propagation, mode: Mode) -> Value {
+    let mut body = json!({
+        "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": format!("{propagation:?}"),
+        "preconditions": {"uid": precondition.uid},
+    });
+    if let Some(version) = &precondition.resource_version {
+        body["preconditions"]["resourceVersion"] = version.as_str().into();
+    }
+    if mode == Mode::DryRun {
+        // In the body too: where a delete has a body, the server does not look for options in the query.
+        body["dryRun"] = json!(["All"]);
+    }
+    body
 }
 
 fn timeout_text() -> String {
@@ -979,6 +985,24 @@ mod tests {
         let refused = |call: &str| Failure::Refused { call: call.into(), answer: answer(404, gone) };
         assert!(refused("POST /api/v1/namespaces/ns/configmaps").namespace_is_going());
         assert!(!refused("GET /api/v1/namespaces/ns").namespace_is_going());
+    }
+
+    #[test]
+    fn a_delete_means_the_object_that_was_read_and_no_other() {
+        let read = |version: Option<&str>| Precondition {
+            uid: "7f".to_owned(),
+            resource_version: version.map(str::to_owned),
+        };
+        let sent = |version, mode| delete_options(&read(version), Propagation::Foreground, mode);
+        let mut options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground",
+            "preconditions": {"uid": "7f", "resourceVersion": "12"},
+        });
+        assert_eq!(sent(Some("12"), Mode::Real), options);
+        options["preconditions"] = json!({"uid": "7f"});
+        assert_eq!(sent(None, Mode::Real), options);
+        options["dryRun"] = json!(["All"]);
+        assert_eq!(sent(None, Mode::DryRun), options);
     }
 
     #[tokio::test]
