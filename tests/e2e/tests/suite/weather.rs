@@ -47,7 +47,7 @@ async fn a_throttled_run_waits_as_it_is_told_and_finishes() {
     for (at, call) in run.calls.iter().enumerate().filter(|(_, call)| call.status == Some(429)) {
         let same = |next: &&Call| next.key() == call.key() && next.body_sha == call.body_sha;
         let next = run.calls[at + 1..].iter().find(same);
-        // The lock has a pace of its own, and whoever is told to wait for its report may leave it at that.
+        // The lock has a pace of its own, and a run that is told to wait for its report may leave it at that.
         if let Some(next) = next.filter(|_| matches!(call.class, Class::Read | Class::Journal | Class::Move))
         {
             let waited = next.at.saturating_sub(call.at);
