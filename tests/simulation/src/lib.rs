@@ -1,0 +1,7 @@
+//! Every fault of every step, on an API server in memory under virtual time.
+//!
+//! - [`server`]: the API server.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
+
+pub mod server;

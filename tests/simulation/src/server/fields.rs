@@ -1,0 +1,1 @@
+//! managedFields and server-side apply.

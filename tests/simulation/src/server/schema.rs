@@ -1,0 +1,1 @@
+//! Schemas of CRDs: defaults, pruning, validation.
