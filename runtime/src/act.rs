@@ -1180,11 +1180,12 @@ impl Actor {
                 )));
             }
             tokio::select! {
-                () = waiter.changed() => {}
-                () = clock.sleep_until(again) => {}
+                biased;
+                halt = self.cluster.wait_halted() => return Err(Broken::Call(Failure::Halted(halt))),
                 // One that comes nearer counts; the time for an undo is not for what is waited for before it.
                 Ok(()) = deadlines.changed() => until = until.min(*deadlines.borrow_and_update()),
-                halt = self.cluster.wait_halted() => return Err(Broken::Call(Failure::Halted(halt))),
+                () = waiter.changed() => {}
+                () = clock.sleep_until(again) => {}
                 changed = stop.wait_for(|stop| *stop) => if changed.is_ok() { return Err(Broken::Stopped) },
             }
         }
@@ -1204,6 +1205,7 @@ impl Actor {
                 Err(_) => {}
             }
             tokio::select! {
+                biased;
                 () = waiter.changed() => {}
                 () = clock.sleep_until(until) => {}
             }

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum, builder::BoolishValueParser};
 
-use crate::{cluster::Access, step::Meta};
+use crate::{cluster::Access, host::Host, step::Meta};
 
 /// Flags of every step.
 #[derive(Args, Clone, Debug)]
@@ -123,10 +123,12 @@ impl Common {
     /// The namespace in which the step's Job runs.
     #[must_use]
     pub fn namespace(&self) -> String {
-        self.namespace
-            .clone()
-            .or_else(|| std::env::var("BELAY_POD_NAMESPACE").ok())
-            .unwrap_or_else(|| "default".to_owned())
+        self.namespace.clone().unwrap_or_else(|| "default".to_owned())
+    }
+
+    /// Without a flag, the namespace is that of the pod.
+    pub(crate) fn complete(&mut self, host: &dyn Host) {
+        self.namespace = self.namespace.take().or_else(|| host.variable("BELAY_POD_NAMESPACE"));
     }
 }
 

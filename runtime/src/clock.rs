@@ -3,43 +3,32 @@
 
 #![expect(clippy::disallowed_methods, reason = "everybody else asks this clock")]
 
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// What a run knows of time. A copy is the same clock.
-#[derive(Clone, Debug, Default)]
-pub struct Clock {
-    #[cfg(debug_assertions)]
-    orders: testing::Orders,
+/// The times of a machine besides that by which tokio waits.
+pub trait Time: fmt::Debug + Send + Sync {
+    /// Time since the machine was started, asleep or not.
+    fn since_boot(&self) -> Duration;
+
+    /// The time of day, which may jump.
+    fn wall(&self) -> Timestamp;
+
+    /// For how long the process has stood still, while the clock by which tokio waits went on. On a machine that sleeps
+    /// both stand still.
+    fn slept(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
-impl Clock {
-    /// The clock of the machine on which the program runs. A debug build lets tests shorten its patience.
-    #[must_use]
-    pub fn of_this_machine() -> Self {
-        #[cfg(debug_assertions)]
-        return Self { orders: testing::Orders::from_environment() };
-        #[cfg(not(debug_assertions))]
-        Self::default()
-    }
+/// The times of the machine on which the program runs.
+#[derive(Debug)]
+struct ThisMachine;
 
-    /// Monotonic time, which stands still while the machine sleeps: for deadlines and waits.
-    #[must_use]
-    pub fn now(&self) -> Instant {
-        Instant::now()
-    }
-
-    /// How long ago that was.
-    #[must_use]
-    pub fn since(&self, then: Instant) -> Duration {
-        self.now().saturating_duration_since(then)
-    }
-
-    /// Time since the machine was started, asleep or not: for what others count on while we sleep.
-    #[must_use]
-    pub fn since_boot(&self) -> Duration {
+impl Time for ThisMachine {
+    fn since_boot(&self) -> Duration {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         let id = rustix::time::ClockId::Boottime;
         // Elsewhere the monotonic clock goes on while the machine sleeps.
@@ -52,10 +41,67 @@ impl Clock {
         )
     }
 
+    fn wall(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// What a run knows of time. A copy is the same clock.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    time: Arc<dyn Time>,
+    #[cfg(debug_assertions)]
+    orders: testing::Orders,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new(Arc::new(ThisMachine))
+    }
+}
+
+impl Clock {
+    /// A clock that shows these times.
+    #[must_use]
+    pub fn new(time: Arc<dyn Time>) -> Self {
+        Self {
+            time,
+            #[cfg(debug_assertions)]
+            orders: testing::Orders::default(),
+        }
+    }
+
+    /// The clock of the machine on which the program runs. A debug build lets tests shorten its patience.
+    #[must_use]
+    pub fn of_this_machine() -> Self {
+        #[cfg(debug_assertions)]
+        return Self { orders: testing::Orders::from_environment(), ..Self::default() };
+        #[cfg(not(debug_assertions))]
+        Self::default()
+    }
+
+    /// Monotonic time, which stands still while the machine sleeps: for deadlines and waits.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        Instant::now() - self.time.slept()
+    }
+
+    /// How long ago that was.
+    #[must_use]
+    pub fn since(&self, then: Instant) -> Duration {
+        self.now().saturating_duration_since(then)
+    }
+
+    /// Time since the machine was started, asleep or not: for what others count on while we sleep.
+    #[must_use]
+    pub fn since_boot(&self) -> Duration {
+        self.time.since_boot()
+    }
+
     /// The time of day, which may jump: for what people read, and for times that the cluster tells.
     #[must_use]
     pub fn wall(&self) -> Timestamp {
-        Timestamp::now()
+        self.time.wall()
     }
 
     /// The time of day in seconds, as Kubernetes writes it.
@@ -72,17 +118,28 @@ impl Clock {
 
     /// Sleeps.
     pub async fn sleep(&self, time: Duration) {
-        tokio::time::sleep(time).await;
+        self.sleep_until(self.now() + time).await;
     }
 
     /// Sleeps until then.
     pub async fn sleep_until(&self, then: Instant) {
-        tokio::time::sleep_until(then).await;
+        loop {
+            let slept = self.time.slept();
+            tokio::time::sleep_until(then + slept).await;
+            // A process that stood still meanwhile has waited for less.
+            if self.time.slept() == slept {
+                return;
+            }
+        }
     }
 
     /// What comes of a future, or none if it takes longer.
     pub async fn within<F: Future>(&self, time: Duration, future: F) -> Option<F::Output> {
-        tokio::time::timeout(time, future).await.ok()
+        tokio::select! {
+            biased;
+            output = future => Some(output),
+            () = self.sleep(time) => None,
+        }
     }
 
     /// How long to be patient, where nothing but patience depends on it: another duration would be right too, and only
@@ -171,7 +228,7 @@ mod testing {
 
         #[test]
         fn patience_is_never_longer_than_it_is_without_a_test() {
-            let clock = |text| Clock { orders: Orders::parse(text) };
+            let clock = |text| Clock { orders: Orders::parse(text), ..Clock::default() };
             let full = Duration::from_secs(15);
             assert_eq!(clock(None).patience(full), full);
             assert_eq!(clock(Some("nonsense")).patience(full), full);

@@ -5,7 +5,7 @@ use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -27,6 +27,7 @@ use tokio::{
 
 use crate::{
     clock::Clock,
+    host::Host,
     object::{Kind, ObjectRef},
     plan::Propagation,
 };
@@ -252,10 +253,9 @@ pub struct Access {
 
 impl Access {
     /// Finds the configuration: what was named, else KUBECONFIG, else the pod's own, else the person's kubeconfig.
-    async fn config(&self) -> anyhow::Result<Config> {
+    async fn config(&self, variable: bool, in_a_pod: bool) -> anyhow::Result<Config> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let set = |key| std::env::var_os(key).is_some_and(|value| !value.is_empty());
-        match self.way(set("KUBECONFIG"), set("KUBERNETES_SERVICE_HOST")) {
+        match self.way(variable, in_a_pod) {
             Way::File(path) => {
                 let file = Kubeconfig::read_from(path)
                     .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
@@ -287,9 +287,9 @@ impl Access {
         }
     }
 
-    /// A client for the cluster.
-    pub async fn client(&self) -> anyhow::Result<Client> {
-        let mut config = self.config().await?;
+    /// A client for the cluster. `variable` says whether KUBECONFIG is set.
+    pub(crate) async fn client(&self, variable: bool, in_a_pod: bool) -> anyhow::Result<Client> {
+        let mut config = self.config(variable, in_a_pod).await?;
         // kube would retry 15 times by itself, for up to 8 minutes: longer than Helm waits. Ours is the only retry.
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(5));
@@ -367,6 +367,7 @@ impl Drop for Queued<'_> {
 /// The connection to the cluster.
 pub struct Cluster {
     client: Client,
+    host: Arc<dyn Host>,
     slots: Semaphore,
     concurrency: usize,
     /// Calls that wait for a slot.
@@ -449,9 +450,11 @@ fn percent(value: &str) -> String {
 impl Cluster {
     /// Wraps a client. `concurrency` bounds the calls in flight, and retrying ends when `patience` does.
     #[must_use]
-    pub fn new(client: Client, clock: Clock, concurrency: usize, patience: Duration) -> Self {
+    pub fn new(client: Client, host: Arc<dyn Host>, concurrency: usize, patience: Duration) -> Self {
+        let clock = host.clock();
         Self {
             client,
+            host,
             slots: Semaphore::new(concurrency.max(1)),
             concurrency: concurrency.max(1),
             queued: AtomicUsize::new(0),
@@ -477,6 +480,12 @@ impl Cluster {
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// What the run has from outside.
+    #[must_use]
+    pub fn host(&self) -> &dyn Host {
+        &*self.host
     }
 
     /// The run's clock.
@@ -619,6 +628,7 @@ impl Cluster {
                 _ => {}
             }
             tokio::select! {
+                biased;
                 changed = gate.changed() => if changed.is_err() { return Ok(()) },
                 () = self.clock.sleep_until(self.deadline()) => {
                     return Err(Failure::OutOfTime {
@@ -636,8 +646,11 @@ impl Cluster {
             .with_min_delay(Duration::from_millis(100).min(longest))
             .with_max_delay(longest)
             .with_jitter()
-            .without_max_times()
-            .build();
+            .without_max_times();
+        if let Some(seed) = self.host.seed() {
+            delays = delays.with_jitter_seed(seed);
+        }
+        let mut delays = delays.build();
         let mut refused_since: Option<Instant> = None;
         let mut tries = 0;
         loop {
@@ -698,8 +711,9 @@ impl Cluster {
             let level = if tries % 5 == 0 { log::Level::Warn } else { log::Level::Debug };
             log::log!(level, "{call}: {last}; trying again in {delay:.1?} (try {tries})");
             tokio::select! {
-                () = self.clock.sleep(delay) => {}
+                biased;
                 halt = self.wait_halted() => return Err(Failure::Halted(halt)),
+                () = self.clock.sleep(delay) => {}
             }
         }
     }

@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::{
-    clock::Clock,
     cluster::{Cluster, lock},
+    host::ThisMachine,
 };
 
 /// A path below which no answer comes until the test says so.
@@ -57,7 +57,12 @@ impl Fake {
                 Response::builder().status(code).body(Body::from(bytes.into_bytes()))
             }
         });
-        Cluster::new(Client::new(service, "default"), Clock::default(), concurrency, Duration::from_secs(5))
+        Cluster::new(
+            Client::new(service, "default"),
+            ThisMachine::host(),
+            concurrency,
+            Duration::from_secs(5),
+        )
     }
 
     /// Methods and paths of all calls so far.

@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod dry_run;
 #[cfg(test)]
 mod fake;
+pub mod host;
 pub mod journal;
 pub mod lock;
 pub mod logging;
@@ -30,6 +31,7 @@ pub mod watch;
 pub use args::Common;
 pub use clock::Clock;
 pub use cluster::Failure;
+pub use host::{Host, ThisMachine};
 pub use object::{Body, FieldPath, Kind, ObjectRef, kinds};
 pub use plan::{
     Chain, Closing, Companion, Field, Finding, Item, Move, Owner, Plan, Progress, Propagation, Removal, Test,

@@ -2,13 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::FutureExt as _;
 use http::Method;
 use serde_json::{Value, json};
-use tokio::{task::JoinHandle, time::Instant};
+use tokio::{task::AbortHandle, time::Instant};
 
 use crate::{
     clock::Clock,
     cluster::{Answer, Cluster, Failure, Halt, Missed, Mode, Precondition},
+    host::{Host, Life, Process},
     object::{ObjectRef, kinds, resource_version, text, uid},
     plan::Propagation,
     step::Meta,
@@ -62,82 +64,18 @@ pub enum Holder {
     Unknown(String),
 }
 
-/// A process, as far as others can tell it from the rest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
-    /// Its process id.
-    pub pid: u32,
-    /// When it started, in the kernel's ticks: process ids come back.
-    pub started: String,
-    /// Where its process id means something. Older versions did not write it.
-    pub place: Option<Place>,
-}
-
-impl Process {
-    fn me() -> Self {
-        let pid = std::process::id();
-        Self { pid, started: started(pid).unwrap_or_default(), place: Place::here() }
-    }
-
-    fn parse(parts: &[&str]) -> Option<Self> {
-        let (pid, started, place) = match *parts {
-            [pid, started] => (pid, started, None),
-            [pid, started, boot, pids] => {
-                (pid, started, Some(Place { boot: boot.into(), pids: pids.into() }))
-            }
-            _ => return None,
-        };
-        Some(Self { pid: pid.parse().ok()?, started: started.into(), place })
-    }
-
-    /// Only from where its id means something can be seen whether it runs.
-    fn life(&self) -> Life {
-        if self.place.is_none() || self.place != Place::here() {
-            return Life::Unknown;
-        }
-        if started(self.pid).as_ref() == Some(&self.started) { Life::Alive } else { Life::Dead }
-    }
-}
-
-impl std::fmt::Display for Process {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{}/{}", self.pid, self.started)?;
-        self.place.as_ref().map_or(Ok(()), |place| write!(out, "/{}/{}", place.boot, place.pids))
-    }
-}
-
-/// Where a process id means something: one boot of one machine, and one pid namespace in it. Host names do not tell: two
-/// containers may share theirs, and see none of each other's processes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The id that the kernel gave itself when it booted.
-    pub boot: String,
-    /// The number of the pid namespace.
-    pub pids: String,
-}
-
-impl Place {
-    /// Where this process runs; none where there is no `/proc` to tell.
-    fn here() -> Option<Self> {
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
-        let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
-        // pid:[4026531836]
-        let pids: String = link.to_str()?.chars().filter(char::is_ascii_digit).collect();
-        (!boot.is_empty() && !pids.is_empty()).then_some(Self { boot, pids })
-    }
-}
-
 impl Holder {
     /// This process.
     #[must_use]
-    pub fn me() -> Self {
-        let env = |key| std::env::var(key).ok().filter(|value: &String| !value.is_empty());
-        let process = Process::me();
-        match (env("BELAY_POD_NAMESPACE"), env("BELAY_POD_NAME"), env("BELAY_POD_UID")) {
-            (Some(namespace), Some(name), Some(uid)) => {
+    pub fn me(host: &dyn Host) -> Self {
+        let process = host.process();
+        let of_pod =
+            ["BELAY_POD_NAMESPACE", "BELAY_POD_NAME", "BELAY_POD_UID"].map(|name| host.variable(name));
+        match of_pod {
+            [Some(namespace), Some(name), Some(uid)] => {
                 Self::Pod { namespace, name, uid, process: Some(Box::new(process)) }
             }
-            _ => Self::Process { host: host(), process },
+            _ => Self::Process { host: host.name(), process },
         }
     }
 
@@ -187,37 +125,14 @@ impl std::fmt::Display for Holder {
     }
 }
 
-fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .map(|name| name.trim().to_owned())
-        .unwrap_or_default()
-}
-
-/// The start time of a process, field 22 of its stat; the name in field 2 may hold blanks and parentheses.
-fn started(pid: u32) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let after_name = stat.rsplit_once(')')?.1;
-    let mut fields = after_name.split_whitespace();
-    // A zombie has ended: its parent only has not asked for the exit code yet.
-    (fields.next()? != "Z").then(|| fields.nth(18).map(str::to_owned)).flatten()
-}
-
-/// What is known of a holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// It runs.
-    Alive,
-    /// It has ended.
-    Dead,
-    /// Nothing can be known.
-    Unknown,
-}
-
 /// Looks whether a holder still runs.
 pub async fn life(cluster: &Cluster, holder: &Holder) -> Result<Life, Failure> {
+    let host = cluster.host();
     match holder {
         // A second process in our own pod, or an earlier container of it.
-        Holder::Pod { process: Some(process), .. } if holder.is_in(&Holder::me()) => Ok(process.life()),
+        Holder::Pod { process: Some(process), .. } if holder.is_in(&Holder::me(host)) => {
+            Ok(host.life(process))
+        }
         Holder::Pod { namespace, name, uid: wanted, .. } => {
             match cluster.get(&kinds::POD.object(namespace, name)).await {
                 Ok(None) => Ok(Life::Dead),
@@ -230,7 +145,7 @@ pub async fn life(cluster: &Cluster, holder: &Holder) -> Result<Life, Failure> {
                 Err(failure) => Err(failure),
             }
         }
-        Holder::Process { process, .. } => Ok(process.life()),
+        Holder::Process { process, .. } => Ok(host.life(process)),
         Holder::Unknown(_) => Ok(Life::Unknown),
     }
 }
@@ -259,7 +174,7 @@ pub struct Lock {
     cluster: Arc<Cluster>,
     object: ObjectRef,
     me: String,
-    renewal: JoinHandle<()>,
+    renewal: AbortHandle,
     /// Whether it was taken from a run that died.
     pub from_the_dead: bool,
 }
@@ -380,7 +295,7 @@ impl Lock {
     ) -> Result<Self, NotLocked> {
         let clock = cluster.clock();
         let object = lease(meta.family, home);
-        let me = Holder::me();
+        let me = Holder::me(cluster.host());
         let mine = Claim { family: meta.family, holder: me.written(), doing: errand.doing };
         let mut unchanged: Option<(String, Instant)> = None;
         let mut said = false;
@@ -413,7 +328,8 @@ impl Lock {
                             );
                         }
                         let me = mine.holder.clone();
-                        let renewal = tokio::spawn(renew(cluster.clone(), object.clone(), mine, asked));
+                        let renewal =
+                            cluster.host().spawn(renew(cluster.clone(), object.clone(), mine, asked).boxed());
                         let lock = Self { cluster: cluster.clone(), object, me, renewal, from_the_dead };
                         let was_home = found.as_ref().is_some_and(makes_home);
                         return if was_home { Ok(lock) } else { lock.in_the_only_home(meta, home).await };
@@ -438,8 +354,9 @@ impl Lock {
                 said = true;
             }
             tokio::select! {
-                () = clock.sleep(clock.patience(Duration::from_secs(1))) => {}
+                biased;
                 halt = cluster.wait_halted() => return Err(Failure::Halted(halt).into()),
+                () = clock.sleep(clock.patience(Duration::from_secs(1))) => {}
             }
         }
     }
@@ -667,54 +584,31 @@ fn body(clock: &Clock, object: &ObjectRef, mine: &Claim, found: Option<&Value>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::ThisMachine;
 
     #[test]
     fn a_holder_reads_back_as_it_was_written() {
+        let host = ThisMachine::host();
         for holder in [
             pod("u", None),
-            pod("u", Some(Process::me())),
+            pod("u", Some(host.process())),
             Holder::Process {
                 host: "h".into(),
                 process: Process { pid: 7, started: "99".into(), place: None },
             },
-            Holder::me(),
+            Holder::me(&*host),
             Holder::Unknown("somebody".into()),
             Holder::Unknown("process/h/7/99/boot".into()),
             Holder::Unknown("pod/ns/p-1/u/7".into()),
         ] {
             assert_eq!(Holder::parse(&holder.written()), holder);
         }
-        assert_eq!(pod("u", Some(Process::me())).to_string(), "pod/ns/p-1/u", "people are told the pod");
+        assert_eq!(pod("u", Some(host.process())).to_string(), "pod/ns/p-1/u", "people are told the pod");
     }
 
     fn pod(uid: &str, process: Option<Process>) -> Holder {
         let process = process.map(Box::new);
         Holder::Pod { namespace: "ns".into(), name: "p-1".into(), uid: uid.into(), process }
-    }
-
-    #[tokio::test]
-    async fn a_process_is_judged_only_from_where_its_id_means_something() {
-        let fake = crate::fake::Fake::new(|_, _| (500, Value::Null));
-        let cluster = fake.cluster(1);
-        let Process { pid, started, place: Some(here) } = Process::me() else {
-            panic!("this process knows where it runs");
-        };
-        let of = |pid, place| Holder::Process {
-            host: host(),
-            process: Process { pid, started: started.clone(), place },
-        };
-        let other_boot = Place { boot: "another".into(), ..here.clone() };
-        let other_pids = Place { pids: "1".into(), ..here.clone() };
-        for (holder, is) in [
-            (of(pid, Some(here.clone())), Life::Alive),
-            (of(u32::MAX, Some(here)), Life::Dead),
-            // Each of the same host name, and none of them can be seen from here.
-            (of(u32::MAX, Some(other_boot)), Life::Unknown),
-            (of(u32::MAX, Some(other_pids)), Life::Unknown),
-            (of(u32::MAX, None), Life::Unknown),
-        ] {
-            assert_eq!(life(&cluster, &holder).await.unwrap(), is, "{holder}");
-        }
     }
 
     #[tokio::test]
@@ -759,7 +653,7 @@ mod tests {
             let there = std::mem::replace(&mut *crate::cluster::lock(&made), true);
             let lease = json!({
                 "metadata": {"name": "belay-f", "namespace": "m", "uid": "u", "resourceVersion": "1"},
-                "spec": {"holderIdentity": Holder::me().written()},
+                "spec": {"holderIdentity": Holder::me(&*ThisMachine::host()).written()},
             });
             match method {
                 "GET" if !named => {
@@ -788,12 +682,6 @@ mod tests {
         // This one comes first, and the other gives way.
         let (taken, writes) = makes_a_home(&[Some("z"), Some("z"), None]).await;
         assert!(taken.is_ok() && writes == ["POST"], "{writes:?}");
-    }
-
-    #[test]
-    fn this_process_has_a_start_time_and_no_process_has_none() {
-        assert!(started(std::process::id()).is_some());
-        assert!(started(u32::MAX).is_none());
     }
 
     #[test]

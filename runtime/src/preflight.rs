@@ -99,8 +99,9 @@ pub async fn check(
         let look_again = clock.patience(LOOK_AGAIN);
         while !missing.is_empty() && clock.now() + look_again < until {
             tokio::select! {
-                () = clock.sleep(look_again) => {}
+                biased;
                 halt = cluster.wait_halted() => return Err(Failure::Halted(halt)),
+                () = clock.sleep(look_again) => {}
             }
             missing = not_served(cluster, &needs.targets).await?;
         }

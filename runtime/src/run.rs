@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
-use tokio::{signal::unix::SignalKind, sync::Mutex, time::Instant};
+use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
     act::{Actor, Broken, ChainEnd, Manner, Outcome, RELEASED, StopAll, is_made, sentence},
@@ -15,6 +15,7 @@ use crate::{
     clock::Clock,
     cluster::{Cluster, Failure, Halt},
     dry_run,
+    host::Host,
     journal::{Entries, Entry, Journal, Ledger, RESTORED_BY_HAND, Status, Trouble, head_name},
     lock::{self, Lock, NotLocked},
     logging::Meter,
@@ -128,18 +129,18 @@ fn cannot_tell(why: &str) -> Ending {
 }
 
 /// Runs a step to its verdict.
-pub async fn run<S: Step>(common: &Common, own: &S::Args) -> Ending {
-    let clock = Clock::of_this_machine();
+pub async fn run<S: Step>(host: Arc<dyn Host>, common: &Common, own: &S::Args) -> Ending {
+    let clock = host.clock();
     let begun = Begun { at: clock.now(), started: clock.timestamp() };
     if let Some(mistake) = common.mistake().or_else(|| misnamed(&S::needs(own, common).rules)) {
         return Ending::new(Ended::Usage, mistake);
     }
-    let client = match common.access.access().client().await {
+    let client = match host.connect(&common.access.access()).await {
         Ok(client) => client,
         Err(error) => return Ending::new(Ended::Usage, format!("{error:#}")),
     };
-    let cluster = Arc::new(Cluster::new(client, clock, usize::from(common.concurrency), S::META.deadline));
-    if let Err(error) = stop_on_sigterm(cluster.clone()) {
+    let cluster = Arc::new(Cluster::new(client, host, usize::from(common.concurrency), S::META.deadline));
+    if let Err(error) = stop_when_asked(&cluster) {
         return Ending::new(Ended::Stopped, format!("cannot listen for SIGTERM: {error}"));
     }
     let mut run = Run::<S> {
@@ -180,15 +181,14 @@ pub async fn run<S: Step>(common: &Common, own: &S::Args) -> Ending {
     run.close(ending).await
 }
 
-/// Shuts the gate when SIGTERM or Ctrl-C comes.
-pub fn stop_on_sigterm(cluster: Arc<Cluster>) -> std::io::Result<()> {
-    let mut terminate = tokio::signal::unix::signal(SignalKind::terminate())?;
-    let mut interrupt = tokio::signal::unix::signal(SignalKind::interrupt())?;
-    tokio::spawn(async move {
-        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+/// Shuts the gate when the process is asked to stop.
+pub fn stop_when_asked(cluster: &Arc<Cluster>) -> std::io::Result<()> {
+    let (asked, halted) = (cluster.host().asked_to_stop()?, cluster.clone());
+    cluster.host().spawn(Box::pin(async move {
+        asked.await;
         log::warn!("told to stop: calls in flight are finished, nothing new is begun");
-        cluster.halt(Halt::Terminated);
-    });
+        halted.halt(Halt::Terminated);
+    }));
     Ok(())
 }
 
@@ -338,7 +338,7 @@ impl<S: Step> Run<'_, S> {
         let deadline = self.common.deadline.unwrap_or(Self::META.deadline);
         let reserve = self.common.undo_reserve.unwrap_or(Self::META.undo_reserve);
         let mut start = self.begun.at;
-        let name = std::env::var("BELAY_JOB_NAME").ok().filter(|name| !name.is_empty());
+        let name = self.cluster.host().variable("BELAY_JOB_NAME");
         if let (Some(name), false) = (name, self.common.dry_run) {
             self.cluster.set_deadline(start + deadline);
             let object = kinds::JOB.object(self.common.namespace(), name);
@@ -928,6 +928,7 @@ impl<S: Step> Run<'_, S> {
         let clock = self.clock().clone();
         let ends = loop {
             tokio::select! {
+                biased;
                 ends = &mut running => break ends,
                 () = clock.sleep(crate::act::SAY_AFTER) => meter.say(actor.waiting_for()),
             }
@@ -1331,7 +1332,7 @@ impl<S: Step> Run<'_, S> {
 
     /// The command that runs this step alone, where the chart has told which CronJob is for that.
     fn rerun(&self) -> String {
-        let cron_job = std::env::var("BELAY_CRON_JOB").unwrap_or_default();
+        let cron_job = self.cluster.host().variable("BELAY_CRON_JOB").unwrap_or_default();
         report::rerun(&cron_job, &self.common.namespace(), &self.id)
     }
 

@@ -89,8 +89,9 @@ pub async fn undo(actor: &Actor, entries: &Entries, chains: Option<&[ObjectRef]>
     {
         log::info!("waiting until no late call can land any more, then looking once more");
         tokio::select! {
-            () = clock.sleep_until(until + clock.patience(Duration::from_millis(500))) => {}
+            biased;
             halt = actor.cluster.wait_halted() => return Err(halt),
+            () = clock.sleep_until(until + clock.patience(Duration::from_millis(500))) => {}
         }
         let again = pass(actor, entries, chains).await?;
         // What was going is looked at twice.

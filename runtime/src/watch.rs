@@ -1,7 +1,7 @@
 //! Waits are watches: one watch for each kind and namespace, shared by all that wait for something there.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fmt,
     sync::{Arc, Mutex},
     time::Duration,
@@ -15,7 +15,7 @@ use kube::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::{sync::Notify, task::JoinHandle, time::Instant};
+use tokio::{sync::Notify, task::AbortHandle, time::Instant};
 
 use crate::{
     clock::Clock,
@@ -114,32 +114,32 @@ type Key = (Kind, Option<String>, Option<String>);
 type Name = (Option<String>, String);
 
 /// Kinds, by group and resource, that may be watched in all namespaces at once.
-pub type Everywhere = HashSet<(String, String)>;
+pub type Everywhere = BTreeSet<(String, String)>;
 
 /// All watches of a run.
 pub struct Watches {
     cluster: Arc<Cluster>,
     everywhere: Everywhere,
-    watched: Mutex<HashMap<Key, Arc<Watched>>>,
+    watched: Mutex<BTreeMap<Key, Arc<Watched>>>,
 }
 
 struct Watched {
     state: Arc<Mutex<State>>,
-    task: JoinHandle<()>,
+    task: AbortHandle,
 }
 
 /// What one watch has seen.
 #[derive(Default)]
 struct State {
-    objects: HashMap<Name, Body>,
+    objects: BTreeMap<Name, Body>,
     listed: bool,
     trouble: Option<String>,
-    by_name: HashMap<Name, Vec<Arc<Notify>>>,
-    by_label: HashMap<Label, Vec<Arc<Notify>>>,
+    by_name: BTreeMap<Name, Vec<Arc<Notify>>>,
+    by_label: BTreeMap<Label, Vec<Arc<Notify>>>,
     by_any: Vec<Arc<Notify>>,
     /// Label keys by which somebody looks, and the objects by such labels.
-    indexed: HashSet<String>,
-    labelled: HashMap<Label, HashSet<Name>>,
+    indexed: BTreeSet<String>,
+    labelled: BTreeMap<Label, BTreeSet<Name>>,
 }
 
 /// What a check sees: the newest state of the objects in its scopes.
@@ -262,7 +262,7 @@ impl Watches {
     /// each namespace in which something is waited for.
     #[must_use]
     pub fn new(cluster: Arc<Cluster>, everywhere: Everywhere) -> Self {
-        Self { cluster, everywhere, watched: Mutex::new(HashMap::new()) }
+        Self { cluster, everywhere, watched: Mutex::new(BTreeMap::new()) }
     }
 
     /// Ends all watches and forgets what they saw. Nobody may be waiting.
@@ -315,7 +315,8 @@ impl Watches {
                 let scope = Scope { namespace, ..scope.clone() };
                 let state = Arc::new(Mutex::new(State::default()));
                 let seen = state.clone();
-                let task = tokio::spawn(async move { follow(&cluster, &scope, &seen).await });
+                let task =
+                    self.cluster.host().spawn(Box::pin(async move { follow(&cluster, &scope, &seen).await }));
                 Arc::new(Watched { state, task })
             })
             .clone()
@@ -373,7 +374,7 @@ async fn follow(cluster: &Cluster, scope: &Scope, state: &Mutex<State>) {
     let mut events =
         std::pin::pin!(watcher(api, config).backoff(Patience { tries: 0, clock: cluster.clock().clone() }));
     // A new list replaces the old one when it is complete: half a list would look like deletions.
-    let mut fresh: HashMap<Name, Body> = HashMap::new();
+    let mut fresh: BTreeMap<Name, Body> = BTreeMap::new();
     while let Some(event) = events.next().await {
         let mut state = lock(state);
         match event {

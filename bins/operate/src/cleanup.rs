@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use belay_runtime::{
-    Failure, Kind, Meta, ObjectRef,
+    Failure, Host, Kind, Meta, ObjectRef,
     cluster::{Cluster, Mode, Precondition},
     journal::{Ledger, Trouble},
     kinds,
@@ -47,9 +47,13 @@ pub(crate) struct CleanupArgs {
     family: String,
 }
 
-pub(crate) async fn cleanup(args: &CleanupArgs, metas: &[Meta]) -> anyhow::Result<Ending> {
+pub(crate) async fn cleanup(
+    host: &Arc<dyn Host>,
+    args: &CleanupArgs,
+    metas: &[Meta],
+) -> anyhow::Result<Ending> {
     let meta = family_named(metas, &args.family)?;
-    let cluster = args.shared.cluster(PATIENCE).await?;
+    let cluster = args.shared.cluster(host, PATIENCE).await?;
     let home = args.shared.home_for_sure(&cluster, meta).await?;
     if let Err(not) = refuse_second_home(&cluster, meta, &home).await
         && !is_only_a_guest(&cluster, args, meta, &home, &not).await?
@@ -212,7 +216,7 @@ async fn hook_objects(
         "belay.dev/release={},belay.dev/namespace={},belay.dev/family={}",
         args.release, args.namespace, args.family
     );
-    if let Holder::Pod { .. } = Holder::me() {
+    if let Holder::Pod { .. } = Holder::me(cluster.host()) {
         // Its own objects are removed by Helm when this has succeeded. Those of one that failed stay, for whoever says
         // this by hand.
         selector.push_str(",belay.dev/step!=cleanup");

@@ -7,23 +7,24 @@ mod restore;
 mod status;
 
 use std::{
-    collections::BTreeSet, ffi::OsString, io::Write as _, process::ExitCode, sync::Arc, time::Duration,
+    collections::BTreeSet, ffi::OsString, io::Write as _, path::Path, process::ExitCode, sync::Arc,
+    time::Duration,
 };
 
 use anyhow::Context as _;
 use belay_runtime::{
-    Clock, Failure, Meta, Registered,
+    Failure, Host, Meta, Registered, ThisMachine,
     args::{AccessArgs, LogFormat},
     cluster::{Cluster, Halt},
     journal::Trouble,
     kinds,
     lock::NotLocked,
     object::text,
-    program,
+    program::{self, Told},
     report::Result as Ended,
-    run::{Ending, stop_on_sigterm},
+    run::{Ending, stop_when_asked},
 };
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 
 /// How long an operation other than restore may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -99,20 +100,20 @@ struct Homes {
 
 impl Shared {
     /// The cluster, to change something in it.
-    async fn cluster(&self, patience: Duration) -> anyhow::Result<Arc<Cluster>> {
-        let cluster = Arc::new(self.connect(patience).await?);
-        stop_on_sigterm(cluster.clone()).context("cannot listen for SIGTERM")?;
+    async fn cluster(&self, host: &Arc<dyn Host>, patience: Duration) -> anyhow::Result<Arc<Cluster>> {
+        let cluster = Arc::new(self.connect(host, patience).await?);
+        stop_when_asked(&cluster).context("cannot listen for SIGTERM")?;
         Ok(cluster)
     }
 
     /// The cluster, to look at it.
-    async fn cluster_to_look_at(&self) -> anyhow::Result<Arc<Cluster>> {
-        Ok(Arc::new(self.connect(LOOK).await?.impatient()))
+    async fn cluster_to_look_at(&self, host: &Arc<dyn Host>) -> anyhow::Result<Arc<Cluster>> {
+        Ok(Arc::new(self.connect(host, LOOK).await?.impatient()))
     }
 
-    async fn connect(&self, patience: Duration) -> anyhow::Result<Cluster> {
-        let client = self.access.access().client().await.map_err(BadUsage)?;
-        Ok(Cluster::new(client, Clock::of_this_machine(), 32, patience))
+    async fn connect(&self, host: &Arc<dyn Host>, patience: Duration) -> anyhow::Result<Cluster> {
+        let client = host.connect(&self.access.access()).await.map_err(BadUsage)?;
+        Ok(Cluster::new(client, host.clone(), 32, patience))
     }
 
     /// The homes of a family: the one that was given, or wherever its Lease is. `helm uninstall` takes the Lease away and
@@ -178,38 +179,55 @@ impl Shared {
     }
 }
 
-/// The `main` of `belay` itself.
+/// The `main` of a program that holds these steps.
+///
+/// Called by a step's name (a hard link to it, or the first argument) it is that step; else it is what a person operates
+/// with.
 #[must_use]
-pub fn main(words: Vec<OsString>, steps: &[Registered]) -> ExitCode {
-    let cli = match Cli::try_parse_from(words) {
-        Ok(cli) => cli,
-        Err(error) => return program::usage(&error),
+pub fn main(steps: &[Registered]) -> ExitCode {
+    program::main(story(std::env::args_os().collect(), steps, ThisMachine::host()))
+}
+
+/// What a command line, whose first word is the program's name, asks for on this host.
+pub fn story(
+    mut words: Vec<OsString>,
+    steps: &[Registered],
+    host: Arc<dyn Host>,
+) -> Result<Told, clap::Error> {
+    let named = |word: Option<&OsString>| {
+        let name = Path::new(word?).file_name()?.to_str()?.to_owned();
+        steps.iter().find(|step| step.meta.name == name)
     };
+    if let Some(step) = named(words.first()) {
+        return step.story(words, host);
+    }
+    if let Some(step) = named(words.get(1)) {
+        words.remove(0);
+        return step.story(words, host);
+    }
+    let cli = Cli::try_parse_from(words)?;
     let metas: Vec<Meta> = steps.iter().map(|step| step.meta).collect();
     if cli.list {
-        for meta in &metas {
-            print(&format!("{:<28} {:<14} {}\n", meta.name, meta.family, meta.purpose));
-        }
-        return ExitCode::SUCCESS;
+        let line = |meta: &Meta| format!("{:<28} {:<14} {}\n", meta.name, meta.family, meta.purpose);
+        return Ok(Told::Text(metas.iter().map(line).collect()));
     }
     let Some(operation) = cli.command else {
-        eprintln!(
-            "belay: say what to do: a step's name (see belay --list), or an operation (see belay --help)"
-        );
-        return ExitCode::from(Ended::Usage.exit_code());
+        let why = "say what to do: a step's name (see belay --list), or an operation (see belay --help)";
+        return Err(Cli::command().error(ErrorKind::MissingSubcommand, why));
     };
     let log_format = operation.shared().log_format;
-    program::finish("belay", log_format, async move {
+    let story = async move {
         let ended = match operation {
-            Operation::Status(args) => status::status(&args, &metas).await,
-            Operation::Report(args) => status::report(&args, &metas).await,
-            Operation::Restore(args) => restore::restore(&args, &metas).await,
-            Operation::Accept(args) => restore::accept(&args, &metas).await,
-            Operation::Unlock(args) => restore::unlock(&args, &metas).await,
-            Operation::Cleanup(args) => cleanup::cleanup(&args, &metas).await,
+            Operation::Status(args) => status::status(&host, &args, &metas).await,
+            Operation::Report(args) => status::report(&host, &args, &metas).await,
+            Operation::Restore(args) => restore::restore(&host, &args, &metas).await,
+            Operation::Accept(args) => restore::accept(&host, &args, &metas).await,
+            Operation::Unlock(args) => restore::unlock(&host, &args, &metas).await,
+            Operation::Cleanup(args) => cleanup::cleanup(&host, &args, &metas).await,
         };
-        ended.unwrap_or_else(|error| failed(&error))
-    })
+        program::conclude("belay", &*host, &ended.unwrap_or_else(|error| failed(&error)))
+    };
+    Ok(Told::Story { log_format, story: Box::pin(story) })
 }
 
 /// Prints. Whoever reads only the first lines closes the pipe: that is not an error of ours.
@@ -293,8 +311,6 @@ fn family_named<'a>(metas: &'a [Meta], name: &str) -> anyhow::Result<&'a Meta> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use belay_runtime::{
-    Clock, Meta, ObjectRef,
+    Host, Meta, ObjectRef,
     act::{Actor, Outcome, made_by},
     args::duration,
     cluster::{Cluster, Failure, Halt},
@@ -70,11 +70,15 @@ pub(crate) struct UnlockArgs {
     family: String,
 }
 
-pub(crate) async fn restore(args: &RestoreArgs, metas: &[Meta]) -> anyhow::Result<Ending> {
-    let clock = Clock::of_this_machine();
+pub(crate) async fn restore(
+    host: &Arc<dyn Host>,
+    args: &RestoreArgs,
+    metas: &[Meta],
+) -> anyhow::Result<Ending> {
+    let clock = host.clock();
     let started = (clock.now(), clock.timestamp());
     let meta = step_named(metas, &args.step)?;
-    let cluster = args.shared.cluster(args.deadline).await?;
+    let cluster = args.shared.cluster(host, args.deadline).await?;
     let home = args.shared.home_of(&cluster, meta).await?;
     refuse_second_home(&cluster, meta, &home).await?;
     let run = args.run.as_deref();
@@ -521,9 +525,13 @@ fn what_undo_does(undo: &Undo) -> String {
     }
 }
 
-pub(crate) async fn accept(args: &AcceptArgs, metas: &[Meta]) -> anyhow::Result<Ending> {
+pub(crate) async fn accept(
+    host: &Arc<dyn Host>,
+    args: &AcceptArgs,
+    metas: &[Meta],
+) -> anyhow::Result<Ending> {
     let meta = step_named(metas, &args.step)?;
-    let cluster = args.shared.cluster(PATIENCE).await?;
+    let cluster = args.shared.cluster(host, PATIENCE).await?;
     let home = args.shared.home_of(&cluster, meta).await?;
     refuse_second_home(&cluster, meta, &home).await?;
     to_accept(&Ledger::load(&cluster, &home, meta.name).await?)?;
@@ -558,9 +566,13 @@ async fn accept_locked(
     Ok(told.tell(cluster, meta, home).await)
 }
 
-pub(crate) async fn unlock(args: &UnlockArgs, metas: &[Meta]) -> anyhow::Result<Ending> {
+pub(crate) async fn unlock(
+    host: &Arc<dyn Host>,
+    args: &UnlockArgs,
+    metas: &[Meta],
+) -> anyhow::Result<Ending> {
     let meta = family_named(metas, &args.family)?;
-    let cluster = args.shared.cluster(PATIENCE).await?;
+    let cluster = args.shared.cluster(host, PATIENCE).await?;
     let home = args.shared.home_of(&cluster, meta).await?;
     refuse_second_home(&cluster, meta, &home).await?;
     let nobody = || ending(Ended::Done, "nobody held the lock");

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use belay_runtime::{
-    Clock, Failure, Meta,
+    Clock, Failure, Host, Meta,
     cluster::Cluster,
+    host::Life,
     journal::{Journal, Ledger, RESTORED_BY_HAND, Status, Trouble},
-    lock::{self, AtWork, Life},
+    lock::{self, AtWork},
     report::{self, Result as Ended, Stored},
     run::Ending,
 };
@@ -384,13 +385,17 @@ impl Found {
     }
 }
 
-pub(crate) async fn status(args: &StatusArgs, metas: &[Meta]) -> anyhow::Result<Ending> {
+pub(crate) async fn status(
+    host: &Arc<dyn Host>,
+    args: &StatusArgs,
+    metas: &[Meta],
+) -> anyhow::Result<Ending> {
     let mut families: Vec<&str> = metas.iter().map(|meta| meta.family).collect();
     families.dedup();
     if let Some(only) = &args.family {
         families = vec![family_named(metas, only)?.family];
     }
-    let cluster = args.shared.cluster_to_look_at().await?;
+    let cluster = args.shared.cluster_to_look_at(host).await?;
     let mut found = Found::default();
     for family in families {
         let steps: Vec<&Meta> = metas.iter().filter(|meta| meta.family == family).collect();
@@ -571,7 +576,7 @@ fn table(rows: &[Row], notes: &[Note]) -> String {
 
 fn seconds_since(time: &str) -> Option<i64> {
     let then = time.parse::<jiff::Timestamp>().ok()?;
-    Some(Clock::of_this_machine().wall().duration_since(then).as_secs().max(0))
+    Some(Clock::default().wall().duration_since(then).as_secs().max(0))
 }
 
 /// How long ago, as kubectl says it.
@@ -585,9 +590,13 @@ fn age(time: &str) -> String {
     }
 }
 
-pub(crate) async fn report(args: &ReportArgs, metas: &[Meta]) -> anyhow::Result<Ending> {
+pub(crate) async fn report(
+    host: &Arc<dyn Host>,
+    args: &ReportArgs,
+    metas: &[Meta],
+) -> anyhow::Result<Ending> {
     let meta = step_named(metas, &args.step)?;
-    let cluster = args.shared.cluster_to_look_at().await?;
+    let cluster = args.shared.cluster_to_look_at(host).await?;
     let home = args.shared.home_of(&cluster, meta).await?;
     let found = report::read(&cluster, &home, meta.name).await?.with_context(|| {
         format!("{} has left no report in namespace {home}: it never ended there", meta.name)

@@ -5,7 +5,8 @@
 use std::{process::ExitCode, time::Duration};
 
 use belay_runtime::{
-    Chain, Common, Failure, Kind, Meta, Move, Needs, ObjectRef, Plan, Reader, Registered, Rule, Step, kinds,
+    Chain, Common, Failure, Kind, Meta, Move, Needs, ObjectRef, Plan, Reader, Registered, Rule, Step,
+    ThisMachine, kinds, program,
 };
 use serde_json::json;
 
@@ -83,8 +84,8 @@ fn main() -> ExitCode {
     let mut words: Vec<std::ffi::OsString> = std::env::args_os().collect();
     let step = Registered::of::<Noted>();
     if words.get(1).is_some_and(|word| word == "restore") {
-        return operate::main(words, &[step]);
+        return operate::main(&[step]);
     }
     words[0] = step.meta.name.into();
-    step.main(words)
+    program::main(step.story(words, ThisMachine::host()))
 }
