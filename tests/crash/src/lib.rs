@@ -13,7 +13,7 @@ mod verify_event_services;
 use std::time::Duration;
 
 use anyhow::Result;
-use harness::{Api, Area, Resource, StepCommand, Worker, executable, state::clear};
+use harness::{Api, Area, Resource, StepCommand, Worker, state::clear};
 use serde_json::{Value, json};
 use standins::{
     Behaviour, Controller, Family, INJECTION_LABEL, Standins, cluster, crds, kinds,
@@ -21,6 +21,7 @@ use standins::{
     policies,
     seed::{INTEGRATION, SYSTEM},
 };
+use tokio::runtime::RuntimeFlavor;
 
 pub use create_missing_sources::CreateMissingSources;
 pub use fixture::Fixture;
@@ -37,12 +38,9 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A step as a child process: one call at a time, so that two runs make the same calls in nearly the same order.
 fn command(program: &str, step: &str, home: &str) -> Result<StepCommand> {
-    Ok(StepCommand::new(
-        executable(program)?,
-        &[step, "--home", home, "--namespace", home, "--concurrency", "1"],
-    )
-    .args(["--deadline", &DEADLINE.as_secs().to_string(), "--undo-reserve", "40"])
-    .bound(Duration::from_secs(120)))
+    Ok(StepCommand::new(program, &[step, "--home", home, "--namespace", home, "--concurrency", "1"])
+        .args(["--deadline", &DEADLINE.as_secs().to_string(), "--undo-reserve", "40"])
+        .bound(Duration::from_secs(120)))
 }
 
 /// Removes what another scenario or suite has left on the worker's API server: a step looks at all users' namespaces and
@@ -84,6 +82,10 @@ async fn prepare(worker: &Worker, namespaces: &[&str]) -> Result<()> {
 /// Sets a scene. It borrows too much for a future that may go from thread to thread, so it stays on one.
 async fn set(api: &Api, scene: Scene) -> Result<()> {
     let (client, runtime) = (api.client(), tokio::runtime::Handle::current());
+    // A simulation has no other thread.
+    if runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
+        return tokio::task::spawn_local(async move { scene.fill(&client).await }).await?;
+    }
     tokio::task::spawn_blocking(move || runtime.block_on(scene.fill(&client))).await?
 }
 

@@ -6,7 +6,6 @@ use anyhow::Result;
 use harness::{
     Area, Landing, Scenario, StepCommand, Worker,
     crash::{Guard, Mode},
-    executable,
 };
 use serde_json::Value;
 
@@ -31,9 +30,7 @@ impl<S: Scenario> Scenario for Restore<S> {
     fn command(&self, worker: &Worker) -> Result<StepCommand> {
         let words = ["restore", "--step", self.step.name(), "--home", &self.home(worker)];
         // After a death it waits for in-flight requests to expire.
-        Ok(StepCommand::new(executable("belay")?, &words)
-            .args(["--deadline", "60"])
-            .bound(Duration::from_secs(90)))
+        Ok(StepCommand::new("belay", &words).args(["--deadline", "60"]).bound(Duration::from_secs(90)))
     }
 
     fn home(&self, worker: &Worker) -> String {
@@ -50,7 +47,7 @@ impl<S: Scenario> Scenario for Restore<S> {
 
     async fn fill(&self, worker: &Worker) -> Result<()> {
         self.step.fill(worker).await?;
-        self.step.command(worker)?.run(&worker.upstream, Vec::new()).await?.expect_exit(0).map(drop)
+        worker.runner.run(&self.step.command(worker)?, Vec::new()).await?.expect_exit(0).map(drop)
     }
 
     fn adjust(&self, object: &mut Value) {

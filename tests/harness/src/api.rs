@@ -1,14 +1,12 @@
 //! The cluster as tests talk to it: raw JSON, directly, not through the proxy.
 
-use std::{
-    fmt,
-    time::{Duration, Instant},
-};
+use std::{fmt, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use http::{Method, Request, StatusCode};
 use kube::Client;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 /// A kind of object, by the names that its URLs need.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,7 +68,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// Over a client of one's own, or [`Upstream::client`](crate::proxy::Upstream::client).
+    /// Over a client of one's own, or [`Upstream::client`](crate::gateway::Upstream::client).
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self { client }

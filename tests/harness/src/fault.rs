@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::{
     call::{Call, Class, LeaseUse, Name},
-    proxy::Held,
+    gateway::Held,
 };
 
 /// A question about a call, for faults and waits that name their call by what it is.

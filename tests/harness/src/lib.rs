@@ -3,7 +3,8 @@
 //!
 //! - [`call`]: what a request is, and its name in every run;
 //! - [`fault`]: what can go wrong;
-//! - [`proxy`]: between one run and the API server;
+//! - [`gateway`]: between one run and the API server;
+//! - [`proxy`]: the way there for a step that is a process of its own;
 //! - [`run`]: a step as a child process;
 //! - [`state`]: the cluster in a form that can be compared;
 //! - [`expect`]: the table of what must hold when a call fails for good;
@@ -18,6 +19,7 @@ pub mod call;
 pub mod crash;
 pub mod expect;
 pub mod fault;
+pub mod gateway;
 pub mod memory;
 pub mod proxy;
 pub mod run;
@@ -27,6 +29,7 @@ pub use api::{Api, Resource};
 pub use call::{Call, Class, LeaseUse, Name, Verb};
 pub use crash::{Scenario, Suite, Worker};
 pub use fault::{Action, At, Fault, Holding, Landing, Scope, Until};
-pub use proxy::{Proxy, Upstream};
-pub use run::{Exit, Outcome, StepCommand, executable};
+pub use gateway::{Gateway, KillSwitch, Order, Upstream};
+pub use proxy::Proxy;
+pub use run::{Exit, Outcome, Runner, StepCommand, executable};
 pub use state::{Area, Bookkeeping, State};

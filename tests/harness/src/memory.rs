@@ -28,7 +28,7 @@ use tokio::{net::TcpListener, sync::broadcast, task::JoinHandle};
 use crate::{
     call::{Call, Class, Verb},
     fault::status_object,
-    proxy::Upstream,
+    gateway::Upstream,
 };
 
 #[derive(Default)]

@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail};
+use futures::future::BoxFuture;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::{process::Child, sync::mpsc, task::JoinHandle};
@@ -18,13 +19,14 @@ use tokio::{process::Child, sync::mpsc, task::JoinHandle};
 use crate::{
     call::Call,
     fault::Fault,
-    proxy::{Held, KillSwitch, Landed, Order, Proxy, Upstream},
+    gateway::{Held, KillSwitch, Landed, Order, Upstream},
+    proxy::Proxy,
 };
 
 /// How a step is started.
 #[derive(Clone, Debug)]
 pub struct StepCommand {
-    /// The executable.
+    /// The executable: a path, or the name of one of the workspace's.
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
@@ -75,7 +77,9 @@ impl StepCommand {
         let kubeconfig = folder.path().join("kubeconfig");
         tokio::fs::write(&kubeconfig, proxy.kubeconfig()).await?;
         let log = |name: &str| std::fs::File::create(folder.path().join(name)).map(Stdio::from);
-        let mut command = tokio::process::Command::new(&self.program);
+        let is_name = self.program.components().count() == 1;
+        let program = if is_name { executable(&self.program)? } else { self.program.clone() };
+        let mut command = tokio::process::Command::new(program);
         command
             .args(&self.args)
             .env_clear()
@@ -101,8 +105,20 @@ impl StepCommand {
     }
 }
 
+/// What runs a step against an API server, as a process of its own or in this one.
+pub trait Runner: Send + Sync {
+    /// Runs it to its end.
+    fn run<'a>(&'a self, command: &'a StepCommand, faults: Vec<Fault>) -> BoxFuture<'a, Result<Outcome>>;
+}
+
+impl Runner for Upstream {
+    fn run<'a>(&'a self, command: &'a StepCommand, faults: Vec<Fault>) -> BoxFuture<'a, Result<Outcome>> {
+        Box::pin(command.run(self, faults))
+    }
+}
+
 /// Where an executable of the workspace is: next to the test that asks, or where `BELAY_TEST_BIN` says.
-pub fn executable(name: &str) -> Result<PathBuf> {
+pub fn executable(name: impl AsRef<Path>) -> Result<PathBuf> {
     let folder = if let Some(folder) = std::env::var_os("BELAY_TEST_BIN") {
         PathBuf::from(folder)
     } else {

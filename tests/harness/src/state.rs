@@ -3,12 +3,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Result, bail};
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use crate::{
     api::{Api, Resource},

@@ -14,8 +14,8 @@ use futures::{AsyncBufReadExt as _, TryStreamExt as _};
 use harness::{
     Action, Api, At, Call, Class, Fault, Landing, Name, Proxy, Resource, Scope, Until, Upstream,
     call::Fate,
+    gateway::{DEADLINE, KillSwitch, Order, Record},
     memory::Memory,
-    proxy::{DEADLINE, KillSwitch, Order, Record},
 };
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};

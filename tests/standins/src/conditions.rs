@@ -1,5 +1,8 @@
 //! Status conditions, in the shapes that the real controllers write.
 
+use std::cell::RefCell;
+
+use jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde_json::{Map, Value, json};
 
@@ -107,10 +110,20 @@ pub fn holds(object: &DynamicObject, kind: &str) -> bool {
     find(object, kind).is_some_and(|c| c["status"] == "True")
 }
 
+thread_local! {
+    static WALL: RefCell<Option<Box<dyn Fn() -> Timestamp>>> = const { RefCell::new(None) };
+}
+
+/// From now on this thread has this time of day: a simulation has one of its own, and runs on one thread.
+pub fn set_time(wall: impl Fn() -> Timestamp + 'static) {
+    WALL.set(Some(Box::new(wall)));
+}
+
 /// The time now, as Kubernetes writes it.
 #[must_use]
 pub fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    let now = WALL.with_borrow(|wall| wall.as_ref().map_or_else(Timestamp::now, |wall| wall()));
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// A status of conditions alone, with the generation that was seen unless that is to be left out.

@@ -1,20 +1,18 @@
 //! What every stand-in controller is made of: mirrors (one watch per kind, never one per object), a queue of objects
 //! to look at, and a bounded number of looks at the same time.
 //!
-//! This is kube's `applier` and not its `Controller`, because the children must be readable from memory: a GET per
-//! look would cost more than the writes when thousands of objects appear at once.
+//! Not kube's `Controller`, because the children must be readable from memory: a GET per look would cost more than the
+//! writes when thousands of objects appear at once.
 
-use std::collections::{BTreeSet, HashMap};
-use std::convert::Infallible;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
-use futures::{StreamExt, future};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Status;
-use kube::runtime::controller::{Action, Config, Error as ApplierError, applier};
 use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::Event;
@@ -23,9 +21,12 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::behaviour::{Behaviour, Controller};
 use crate::kinds::Kind;
+use crate::scheduler;
+pub use crate::scheduler::Action;
 
 /// The name under which the stand-ins own fields.
 pub const MANAGER: &str = "standins";
@@ -44,9 +45,6 @@ pub enum Failed {
     /// No end in sight.
     #[error("gave up after {} s", LOOK_TIMEOUT.as_secs())]
     TooLong,
-    /// A fault of the stand-in itself.
-    #[error("the stand-in has a bug: it panicked")]
-    Died,
 }
 
 /// What the controllers of one set share.
@@ -272,7 +270,10 @@ impl Mirror {
     /// Every object.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<DynamicObject>> {
-        self.store.state()
+        let mut all = self.store.state();
+        // In an order that does not depend on hashes.
+        all.sort_by_cached_key(|object| key(object));
+        all
     }
 
     fn reference(&self, namespace: &str, name: &str) -> ObjectRef<DynamicObject> {
@@ -363,7 +364,7 @@ pub struct Setup<'a> {
     pub tasks: &'a mut JoinSet<()>,
     /// What they share.
     pub shared: Arc<Shared>,
-    watched: HashMap<Kind, Watched>,
+    watched: BTreeMap<Kind, Watched>,
 }
 
 struct Watched {
@@ -377,7 +378,7 @@ impl<'a> Setup<'a> {
     /// Nothing is watched yet.
     #[must_use]
     pub fn new(tasks: &'a mut JoinSet<()>, shared: Arc<Shared>) -> Self {
-        Self { tasks, shared, watched: HashMap::new() }
+        Self { tasks, shared, watched: BTreeMap::new() }
     }
 
     fn watched(&mut self, kind: &Kind) -> &mut Watched {
@@ -408,7 +409,7 @@ impl<'a> Setup<'a> {
     }
 
     /// A queue of a controller's main kind, in which every object is put when it is seen.
-    pub fn queue(&mut self, kind: &Kind) -> (Queue, UnboundedReceiver<ObjectRef<DynamicObject>>) {
+    pub fn queue(&mut self, kind: &Kind) -> (Queue, UnboundedReceiver<Name>) {
         let (queue, receiver) = Queue::new(self.mirror(kind));
         let on_main = queue.clone();
         self.on(kind, move |seen| on_main.same_name(seen));
@@ -479,16 +480,19 @@ async fn keep(
     }
 }
 
+/// Namespace and name of an object; the namespace of a cluster scoped one is empty.
+type Name = (String, String);
+
 /// Objects of a controller's main kind that wait to be looked at.
 #[derive(Clone)]
 pub struct Queue {
     main: Mirror,
-    sender: UnboundedSender<ObjectRef<DynamicObject>>,
+    sender: UnboundedSender<Name>,
 }
 
 impl Queue {
     /// A queue of objects of the mirrored kind, and its other end.
-    fn new(main: Mirror) -> (Self, UnboundedReceiver<ObjectRef<DynamicObject>>) {
+    fn new(main: Mirror) -> (Self, UnboundedReceiver<Name>) {
         let (sender, receiver) = unbounded();
         (Self { main, sender }, receiver)
     }
@@ -496,7 +500,7 @@ impl Queue {
     /// Looks at this object soon.
     pub fn push(&self, namespace: &str, name: &str) {
         // Fails only when the controller has been stopped: then nobody needs to look.
-        drop(self.sender.unbounded_send(self.main.reference(namespace, name)));
+        drop(self.sender.unbounded_send((namespace.to_owned(), name.to_owned())));
     }
 
     /// Looks at every object soon.
@@ -549,59 +553,30 @@ pub trait Look: Send + Sync + 'static {
 }
 
 /// Serves a queue for ever. All objects are looked at again when the behaviour changes.
-pub fn serve<L: Look>(
-    setup: &mut Setup<'_>,
-    controller: L,
-    queue: Queue,
-    receiver: UnboundedReceiver<ObjectRef<DynamicObject>>,
-) {
-    let (tasks, shared) = (&mut *setup.tasks, &setup.shared);
-    let config = Config::default().concurrency(shared.behaviour().concurrency);
-    let store = queue.main.store.clone();
-    let watched = shared.clone();
-    let looks = applier(
-        move |object, controller: Arc<L>| {
-            let behind = watched.is_behind(&object);
-            let (shared, seen) = (watched.clone(), object.uid().zip(version(&object)));
-            // A task of its own for each look: the applier polls all its futures whenever one of them moves. In a
-            // set, because dropping that ends the task.
-            let mut look = JoinSet::new();
-            if !behind {
-                look.spawn(async move { tokio::time::timeout(LOOK_TIMEOUT, controller.look(object)).await });
+pub fn serve<L: Look>(setup: &mut Setup<'_>, controller: L, queue: Queue, receiver: UnboundedReceiver<Name>) {
+    let (tasks, shared) = (&mut *setup.tasks, setup.shared.clone());
+    let (main, watched, controller) = (queue.main.clone(), shared.clone(), Arc::new(controller));
+    let at_once = usize::from(shared.behaviour().concurrency);
+    tasks.spawn(scheduler::serve(receiver, at_once, move |(namespace, name)| {
+        let (object, shared, controller) = (main.get(&namespace, &name), watched.clone(), controller.clone());
+        Box::pin(async move {
+            let Some(object) = object.filter(|object| !shared.is_behind(object)) else {
+                return Action::await_change();
+            };
+            let seen = object.uid().zip(version(&object));
+            let looked = tokio::time::timeout(LOOK_TIMEOUT, controller.look(object)).await;
+            let looked = looked.unwrap_or(Err(Failed::TooLong));
+            // After a conflict it looks again, at what somebody else has made of the object.
+            if let Some((uid, version)) = seen.filter(|_| !looked.as_ref().is_err_and(is_conflict)) {
+                shared.has_looked(uid, version);
             }
-            Box::pin(async move {
-                let ended = match look.join_next().await {
-                    Some(Ok(Ok(looked))) => looked,
-                    Some(Ok(Err(_))) => Err(Failed::TooLong),
-                    Some(Err(_)) => Err(Failed::Died),
-                    None => return Ok(Action::await_change()),
-                };
-                // After a conflict it looks again, at what somebody else has made of the object.
-                if let Some((uid, version)) = seen.filter(|_| !ended.as_ref().is_err_and(is_conflict)) {
-                    shared.has_looked(uid, version);
+            looked.unwrap_or_else(|error| {
+                if !is_conflict(&error) {
+                    log::warn!("{} {namespace}/{name}: {error}", L::NAME);
                 }
-                ended
+                Action::requeue(TRY_AGAIN)
             })
-        },
-        |_, _, _| Action::requeue(TRY_AGAIN),
-        Arc::new(controller),
-        store,
-        receiver.map(Ok::<_, Infallible>),
-        config,
-    );
-    tasks.spawn(looks.for_each(|look| {
-        match look {
-            Err(ApplierError::ReconcilerFailed(error, object)) if !is_conflict(&error) => {
-                log::warn!(
-                    "{} {}.{}: {error}",
-                    L::NAME,
-                    object.name,
-                    object.namespace.as_deref().unwrap_or("-")
-                );
-            }
-            _ => {}
-        }
-        future::ready(())
+        })
     }));
     let mut behaviour = shared.behaviour.clone();
     tasks.spawn(async move {

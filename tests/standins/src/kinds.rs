@@ -6,7 +6,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 
 /// One kind of one API version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind {
     /// API group; empty for the core group.
     pub group: &'static str,

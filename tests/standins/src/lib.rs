@@ -50,6 +50,7 @@ pub mod fixtures;
 pub mod kinds;
 pub mod landscape;
 pub mod policies;
+mod scheduler;
 pub mod seed;
 
 pub use behaviour::{Behaviour, BrokerRelease, Controller};

@@ -23,7 +23,7 @@ use std::{
 };
 
 use clap::Parser;
-use harness::{Api, Resource, proxy::DEADLINE};
+use harness::{Api, Resource, gateway::DEADLINE};
 use http::{Method, Request, StatusCode};
 use k8s_openapi::ByteString;
 use kube::config::{KubeConfigOptions, Kubeconfig};

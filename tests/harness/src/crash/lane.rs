@@ -1,13 +1,10 @@
 //! A lane: an API server with a scenario set up, and what an undisturbed run of its step does there.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::{
     call::{Call, Class, Verb, writes_that_matter},
@@ -294,7 +291,7 @@ impl<S: Scenario> Lane<S> {
         if !mode.is_some_and(Mode::needs_patience) {
             command = command.env(PATIENCE.0, PATIENCE.1);
         }
-        command.run(&self.worker.upstream, faults).await
+        self.worker.runner.run(&command, faults).await
     }
 
     fn areas(&self) -> Vec<Area> {

@@ -26,7 +26,7 @@ mod suite;
 mod tally;
 mod trial;
 
-use std::{any::Any, path::PathBuf, time::Duration};
+use std::{any::Any, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -35,8 +35,8 @@ use crate::{
     api::Api,
     call::Call,
     expect::{Allowed, Stage},
-    proxy::Upstream,
-    run::StepCommand,
+    gateway::Upstream,
+    run::{Runner, StepCommand},
     state::Area,
 };
 
@@ -59,8 +59,8 @@ pub type Guard = Box<dyn Any + Send + Sync>;
 pub struct Worker {
     /// The number of the API server.
     pub server: usize,
-    /// The way to the API server for the proxies.
-    pub upstream: Upstream,
+    /// What runs a step against it.
+    pub runner: Arc<dyn Runner>,
     /// The API server, for the scenario itself.
     pub api: Api,
 }

@@ -21,7 +21,7 @@ use crate::{
         sample,
         tally::Score,
     },
-    proxy::Upstream,
+    gateway::Upstream,
 };
 
 /// When so many points of a scenario have failed the rest is not tried: the log is long enough.
@@ -233,7 +233,7 @@ pub(super) async fn work_through(works: &[Arc<Work>], servers: &[Upstream]) -> R
     ensure!(!servers.is_empty(), "no API server: set {KUBECONFIGS}");
     let mut serving = tokio::task::JoinSet::new();
     for (server, upstream) in servers.iter().enumerate() {
-        let worker = Worker { server, api: Api::new(upstream.client()), upstream: upstream.clone() };
+        let worker = Worker { server, api: Api::new(upstream.client()), runner: Arc::new(upstream.clone()) };
         let works = works.to_vec();
         serving.spawn(async move {
             while let Some(work) = take(&works).await {

@@ -10,7 +10,7 @@ use crate::{
     },
     expect::{Leaves, owed},
     fault::{At, Fault},
-    proxy::Held,
+    gateway::Held,
     run::{Exit, Outcome},
     state::State,
 };

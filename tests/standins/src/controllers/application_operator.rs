@@ -10,11 +10,10 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use kube::runtime::controller::Action;
 use serde_json::json;
 
 use crate::behaviour::{Controller, names};
-use crate::engine::{Failed, Look, Mirror, Queue, Seen, Setup, Shared, going, key, serve};
+use crate::engine::{Action, Failed, Look, Mirror, Queue, Seen, Setup, Shared, going, key, serve};
 use crate::fixtures::{event_service, event_service_args};
 use crate::kinds::{APPLICATION, DEPLOYMENT, STATEFUL_SET};
 

@@ -8,14 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
 use super::application_broker::INJECTION_LABEL;
 use super::http_source::knative_status;
 use crate::behaviour::{Behaviour, Controller, names};
 use crate::conditions::{Condition, Truth};
-use crate::engine::{Failed, Look, Mirror, Seen, Setup, Shared, going, key, serve};
+use crate::engine::{Action, Failed, Look, Mirror, Seen, Setup, Shared, going, key, serve};
 use crate::fixtures;
 use crate::kinds::{BROKER, NAMESPACE};
 

@@ -5,12 +5,11 @@
 use std::sync::Arc;
 
 use kube::api::DynamicObject;
-use kube::runtime::controller::Action;
 
 use super::event_bus::{self, Bus};
 use super::finalizer::{self, Next};
 use crate::behaviour::Controller;
-use crate::engine::{Failed, Look, Setup, Shared, key, serve};
+use crate::engine::{Action, Failed, Look, Setup, Shared, key, serve};
 use crate::kinds::EVENT_ACTIVATION;
 
 /// Held on every `EventActivation`.

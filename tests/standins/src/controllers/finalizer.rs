@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use kube::runtime::controller::Action;
 
 use crate::behaviour::{Behaviour, names};
-use crate::engine::{Failed, Shared, going, key};
+use crate::engine::{Action, Failed, Shared, going, key};
 use crate::kinds::Kind;
 
 /// What to do with the object after its finalizer was looked after.

@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use kube::api::DynamicObject;
-use kube::runtime::controller::Action;
 
 use super::finalizer::{self, Next};
 use super::widget::readiness;
 use crate::behaviour::Controller;
-use crate::engine::{Failed, Look, Setup, Shared, key, serve};
+use crate::engine::{Action, Failed, Look, Setup, Shared, key, serve};
 use crate::kinds::GADGET;
 
 /// Held on every Gadget.

@@ -11,13 +11,12 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
 use super::garbage;
 use crate::behaviour::{Behaviour, Controller, names};
 use crate::conditions::{Condition, Shape, Truth, conditions, holds, now, status};
-use crate::engine::{Failed, Look, Mirror, Seen, Setup, Shared, going, key, serve};
+use crate::engine::{Action, Failed, Look, Mirror, Seen, Setup, Shared, going, key, serve};
 use crate::kinds::{CHANNEL, HTTP_SOURCE, KNATIVE_SERVICE};
 
 /// One thing at a time: a child that was just made is worked on when the mirror shows it. By then the server's own

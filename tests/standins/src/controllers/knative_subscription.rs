@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
 use super::application_broker::linked;
@@ -14,7 +13,7 @@ use super::finalizer::{self, Next};
 use super::http_source::knative_status;
 use crate::behaviour::{Behaviour, Controller, names};
 use crate::conditions::{Condition, Truth, holds};
-use crate::engine::{Failed, Look, Mirror, Setup, Shared, going, key, own_key, serve};
+use crate::engine::{Action, Failed, Look, Mirror, Setup, Shared, going, key, own_key, serve};
 use crate::kinds::{CHANNEL, KNATIVE_SUBSCRIPTION};
 
 /// Held on every Knative Subscription.

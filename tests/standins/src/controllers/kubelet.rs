@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use kube::api::DynamicObject;
-use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
 use crate::behaviour::Controller;
 use crate::conditions::now;
-use crate::engine::{Failed, Look, Setup, Shared, going, key, serve};
+use crate::engine::{Action, Failed, Look, Setup, Shared, going, key, serve};
 use crate::kinds::POD;
 
 struct Kubelet {

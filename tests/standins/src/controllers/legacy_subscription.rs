@@ -8,14 +8,13 @@
 use std::sync::Arc;
 
 use kube::api::DynamicObject;
-use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
 use super::event_bus::{self, Bus};
 use super::finalizer::{self, Next};
 use crate::behaviour::{Behaviour, Controller, names};
 use crate::conditions::{Condition, Shape, Truth, conditions, now};
-use crate::engine::{Failed, Index, Look, Mirror, Setup, Shared, going, key, serve};
+use crate::engine::{Action, Failed, Index, Look, Mirror, Setup, Shared, going, key, serve};
 use crate::fixtures::bus_subscription_name;
 use crate::kinds::{CHANNEL, EVENT_ACTIVATION, KNATIVE_SUBSCRIPTION, LEGACY_SUBSCRIPTION};
 

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha224};
 
@@ -20,7 +19,7 @@ use super::application_broker::{Answer, ApplicationBroker, Request};
 use super::finalizer;
 use crate::behaviour::{Behaviour, Controller, names};
 use crate::conditions::{Condition, Shape, Truth, conditions, holds, now};
-use crate::engine::{Failed, Index, Look, Mirror, Setup, Shared, going, key, own_key, serve};
+use crate::engine::{Action, Failed, Index, Look, Mirror, Setup, Shared, going, key, own_key, serve};
 use crate::kinds::{SERVICE_BINDING, SERVICE_CLASS, SERVICE_INSTANCE, SERVICE_PLAN};
 
 /// Held on every `ServiceInstance`.

@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
 use super::http_source::knative_status;
 use crate::behaviour::{Behaviour, Controller, names};
 use crate::conditions::{Condition, Truth, holds};
-use crate::engine::{Failed, Index, Look, Mirror, Seen, Setup, Shared, going, key, own_key, serve};
+use crate::engine::{Action, Failed, Index, Look, Mirror, Seen, Setup, Shared, going, key, own_key, serve};
 use crate::kinds::{BROKER, CHANNEL, KNATIVE_SUBSCRIPTION, TRIGGER};
 
 /// Says which Broker a Trigger belongs to.

@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use kube::api::DynamicObject;
-use kube::runtime::controller::Action;
 use serde_json::Value;
 
 use crate::behaviour::{Behaviour, Controller, names};
 use crate::conditions::{Condition, Shape, Truth, conditions, now, status};
-use crate::engine::{Failed, Look, Setup, Shared, going, key, serve};
+use crate::engine::{Action, Failed, Look, Setup, Shared, going, key, serve};
 use crate::kinds::{Kind, WIDGET};
 
 struct Widget {
