@@ -1,7 +1,13 @@
 //! Every fault of every step, on an API server in memory under virtual time.
 //!
-//! - [`server`]: the API server.
+//! - [`server`]: the API server;
+//! - [`world`]: time, and the way to the API server;
+//! - [`process`]: what a step takes for its machine;
+//! - [`runner`]: runs a step in it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
 
+pub mod process;
+pub mod runner;
 pub mod server;
+pub mod world;

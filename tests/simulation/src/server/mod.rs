@@ -57,6 +57,12 @@ impl Server {
         Answer::Whole { status: 501, body: Value::Null }
     }
 
+    /// What it was asked for and does not know.
+    #[must_use]
+    pub fn unknown(&self) -> &[String] {
+        &[]
+    }
+
     /// One pass of the controllers that every cluster has. Returns whether anything was changed: then another pass may
     /// change more.
     pub fn reconcile(&mut self, _now: Timestamp) -> bool {

@@ -1,0 +1,116 @@
+//! Runs a step as a process of a simulated world.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+use belay_runtime::{Registered, program::Told};
+use futures::future::BoxFuture;
+use harness::{Exit, Fault, Gateway, KillSwitch, Order, Outcome, Runner, StepCommand, Upstream};
+use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
+
+use crate::{process::Process, world::World};
+
+/// Runs steps in a world.
+pub struct Simulated {
+    /// The world.
+    pub world: World,
+    /// As whom they talk to the API server.
+    pub user: String,
+}
+
+impl Runner for Simulated {
+    fn run<'a>(&'a self, command: &'a StepCommand, faults: Vec<Fault>) -> BoxFuture<'a, Result<Outcome>> {
+        Box::pin(self.run_to_its_end(command, faults))
+    }
+}
+
+/// The steps that a program holds.
+fn steps_of(program: &str) -> Result<Vec<Registered>> {
+    match program {
+        "belay" => Ok(belay::steps()),
+        "fixture-step" => Ok(vec![Registered::of::<fixture_step::Fixture>()]),
+        other => bail!("the simulation does not know the program {other}"),
+    }
+}
+
+impl Simulated {
+    async fn run_to_its_end(&self, command: &StepCommand, faults: Vec<Fault>) -> Result<Outcome> {
+        let (switch, orders) = KillSwitch::new();
+        let upstream = Upstream::from_client(self.world.client(&self.user));
+        let gateway = Gateway::new(&upstream, faults, Some(switch));
+        let started = Instant::now();
+        let process = self.world.processes.start(
+            &self.world.node,
+            gateway.client(),
+            command.env.clone(),
+            self.world.draw_seed(),
+        );
+        let running = start(command, &process)?;
+        let exit = mind(running, &process, orders, command.bound).await?;
+        let duration = started.elapsed();
+        let record = gateway.stop().await;
+        Ok(Outcome {
+            exit,
+            stdout: String::new(),
+            stderr: process.log(),
+            calls: record.calls,
+            struck: record.struck,
+            held: record.held,
+            landed: record.landed,
+            duration,
+            max_rss_kib: 0,
+        })
+    }
+}
+
+/// Starts the program in this process of the world.
+fn start(command: &StepCommand, process: &Arc<Process>) -> Result<JoinHandle<u8>> {
+    let program = command.program.to_str().context("a program's name is text")?;
+    let steps = steps_of(program)?;
+    let words = std::iter::once(program).chain(command.args.iter().map(String::as_str));
+    let words = words.map(Into::into).collect();
+    match operate::story(words, &steps, process.clone())? {
+        Told::Text(text) => bail!("it only says:\n{text}"),
+        Told::Story { story, .. } => Ok(tokio::task::spawn_local(process.scoped(story))),
+    }
+}
+
+/// Waits for its end, and kills or interrupts it when asked to.
+async fn mind(
+    mut running: JoinHandle<u8>,
+    process: &Process,
+    mut orders: mpsc::Receiver<Order>,
+    bound: Duration,
+) -> Result<Exit> {
+    let end = Instant::now() + bound;
+    loop {
+        tokio::select! {
+            biased;
+            Some(order) = orders.recv() => match order {
+                Order::Kill(dead) => {
+                    process.kill();
+                    running.abort();
+                    // It has ended when nothing of it is left.
+                    let _ = (&mut running).await;
+                    // Whoever asked may have gone; it is dead all the same.
+                    let _ = dead.send(());
+                    return Ok(Exit::Signal(9));
+                }
+                Order::Terminate(told) => {
+                    process.terminate();
+                    let _ = told.send(());
+                }
+            },
+            code = &mut running => {
+                process.kill();
+                return Ok(Exit::Code(code.context("the step panicked")?.into()));
+            }
+            () = tokio::time::sleep_until(end) => {
+                process.kill();
+                running.abort();
+                let _ = (&mut running).await;
+                return Ok(Exit::TimedOut);
+            }
+        }
+    }
+}

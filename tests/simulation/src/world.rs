@@ -1,0 +1,201 @@
+//! One virtual world: an API server, the way to it, and the controllers that every cluster has.
+//!
+//! Whatever may differ between two runs is drawn from the seed: how long a call takes on its way and back, when an event of
+//! a watch arrives, and when the controllers wake up.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
+use jiff::Timestamp;
+use kube::{Client, client::Body};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::{
+    process::{Node, Processes},
+    server::{self, Answer, Server},
+};
+
+/// When every world begins.
+const EPOCH: &str = "2026-01-01T00:00:00Z";
+/// How long a call takes on its way, at the most, in milliseconds; and at least one, since nothing happens at once.
+const ON_ITS_WAY: u64 = 3;
+/// How long controllers take to notice something, in milliseconds.
+const NOTICED: (u64, u64) = (5, 25);
+
+type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
+
+/// A world. A clone is the same one.
+#[derive(Clone)]
+pub struct World {
+    shared: Arc<Mutex<Shared>>,
+    /// When it began.
+    pub began: Instant,
+    /// Where processes run unless a schedule says otherwise.
+    pub node: Arc<Node>,
+    /// All processes.
+    pub processes: Processes,
+}
+
+struct Shared {
+    server: Server,
+    random: fastrand::Rng,
+    /// Whether the controllers are about to look.
+    noticed: bool,
+}
+
+impl World {
+    /// A world with this server, as tokio's clock stands: that must be a paused one.
+    #[must_use]
+    pub fn new(server: Server, seed: u64) -> Self {
+        let began = Instant::now();
+        let epoch: Timestamp = EPOCH.parse().expect("a time");
+        standins::conditions::set_time(move || epoch + began.elapsed());
+        Self {
+            shared: Arc::new(Mutex::new(Shared {
+                server,
+                random: fastrand::Rng::with_seed(seed),
+                noticed: false,
+            })),
+            began,
+            node: Arc::new(Node::new("node-a", began, epoch)),
+            processes: Processes::default(),
+        }
+    }
+
+    /// The right time of day.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        EPOCH.parse::<Timestamp>().expect("a time") + self.began.elapsed()
+    }
+
+    /// A number of a process's own, from the seed.
+    #[must_use]
+    pub fn draw_seed(&self) -> u64 {
+        self.shared().random.u64(..)
+    }
+
+    /// What the server was asked for and does not know.
+    #[must_use]
+    pub fn unknown(&self) -> Vec<String> {
+        self.shared().server.unknown().to_vec()
+    }
+
+    /// The server, between two calls.
+    pub fn with_server<T>(&self, look: impl FnOnce(&mut Server) -> T) -> T {
+        look(&mut self.shared().server)
+    }
+
+    /// A client of this world, for this user.
+    #[must_use]
+    pub fn client(&self, user: &str) -> Client {
+        let (world, user) = (self.clone(), user.to_owned());
+        let service =
+            tower::service_fn(move |request: Request<Body>| world.clone().call(user.clone(), request));
+        Client::new(service, "default")
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A while on the way to or from the server.
+    async fn travel(&self) {
+        let milliseconds = self.shared().random.u64(1..=ON_ITS_WAY);
+        tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+    }
+
+    async fn call(self, user: String, request: Request<Body>) -> Result<Response<AnswerBody>, kube::Error> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let request = server::Request {
+            path: parts.uri.path().to_owned(),
+            query: parts.uri.query().unwrap_or_default().to_owned(),
+            content_type: text(header::CONTENT_TYPE).to_owned(),
+            agent: text(header::USER_AGENT).to_owned(),
+            method: parts.method,
+            body,
+            user,
+        };
+        self.travel().await;
+        let answer = {
+            let now = self.now();
+            let mut shared = self.shared();
+            let answer = shared.server.handle(&request, now);
+            if request.method != http::Method::GET && !std::mem::replace(&mut shared.noticed, true) {
+                tokio::spawn(self.clone().reconcile());
+            }
+            answer
+        };
+        self.travel().await;
+        Ok(match answer {
+            Answer::Whole { status, body } => whole(status, body),
+            Answer::Watch { events, timeout } => self.watch(events, timeout),
+        })
+    }
+
+    fn watch(
+        &self,
+        events: futures::channel::mpsc::UnboundedReceiver<Bytes>,
+        timeout: Option<u32>,
+    ) -> Response<AnswerBody> {
+        let world = self.clone();
+        let lines = events.then(move |line| {
+            let world = world.clone();
+            async move {
+                world.travel().await;
+                Ok(hyper_frame(line))
+            }
+        });
+        let end = async move {
+            match timeout {
+                Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds.into())).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut response = Response::new(StreamBody::new(lines.take_until(Box::pin(end))).boxed_unsync());
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
+    }
+
+    /// The controllers look, some time after something was written, and again until they have nothing to do.
+    async fn reconcile(self) {
+        loop {
+            let milliseconds = {
+                let mut shared = self.shared();
+                shared.random.u64(NOTICED.0..=NOTICED.1)
+            };
+            tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+            let now = self.now();
+            let mut shared = self.shared();
+            shared.noticed = false;
+            if !shared.server.reconcile(now) {
+                return;
+            }
+            shared.noticed = true;
+        }
+    }
+}
+
+fn hyper_frame(line: Bytes) -> http_body::Frame<Bytes> {
+    http_body::Frame::data(line)
+}
+
+fn whole(status: u16, body: Value) -> Response<AnswerBody> {
+    let (text, kind) = match body {
+        Value::String(text) => (text, "text/plain"),
+        json => (json.to_string(), "application/json"),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
