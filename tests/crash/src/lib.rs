@@ -13,7 +13,7 @@ mod verify_event_services;
 use std::time::Duration;
 
 use anyhow::Result;
-use harness::{Api, Area, Resource, StepCommand, Worker, state::clear};
+use harness::{Api, Area, Resource, Scenario, StepCommand, Worker, state::clear};
 use serde_json::{Value, json};
 use standins::{
     Behaviour, Controller, Family, INJECTION_LABEL, Standins, cluster, crds, kinds,
@@ -23,15 +23,35 @@ use standins::{
 };
 use tokio::runtime::RuntimeFlavor;
 
-pub use create_missing_sources::CreateMissingSources;
-pub use fixture::Fixture;
-pub use purge_legacy::PurgeLegacy;
-pub use recreate_service_instances::RecreateServiceInstances;
-pub use recreate_triggers::RecreateTriggers;
-pub use restore::Restore;
-pub use retire_subscriptions::RetireSubscriptions;
-pub use scale_down_legacy::ScaleDownLegacy;
-pub use verify_event_services::VerifyEventServices;
+use create_missing_sources::CreateMissingSources;
+use fixture::Fixture;
+use purge_legacy::PurgeLegacy;
+use recreate_service_instances::RecreateServiceInstances;
+use recreate_triggers::RecreateTriggers;
+use restore::Restore;
+use retire_subscriptions::RetireSubscriptions;
+use scale_down_legacy::ScaleDownLegacy;
+use verify_event_services::VerifyEventServices;
+
+/// Takes scenarios of whatever type.
+pub trait Visitor {
+    /// Takes one.
+    fn visit<S: Scenario>(&mut self, scenario: S);
+}
+
+/// All scenarios. The first makes every move there is; of the others those come first that take longest.
+pub fn scenarios(visitor: &mut impl Visitor) {
+    visitor.visit(Fixture);
+    visitor.visit(RecreateServiceInstances { newer: true });
+    visitor.visit(RecreateServiceInstances { newer: false });
+    visitor.visit(RecreateTriggers);
+    visitor.visit(ScaleDownLegacy);
+    visitor.visit(RetireSubscriptions);
+    visitor.visit(PurgeLegacy);
+    visitor.visit(CreateMissingSources);
+    visitor.visit(VerifyEventServices);
+    visitor.visit(Restore::of(ScaleDownLegacy));
+}
 
 /// Long enough for a run on a busy machine. Nobody waits for it but a step whose watch fails for good.
 const DEADLINE: Duration = Duration::from_secs(20);

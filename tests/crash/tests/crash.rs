@@ -2,23 +2,19 @@
 
 use std::process::ExitCode;
 
-use crash_tests::{
-    CreateMissingSources, Fixture, PurgeLegacy, RecreateServiceInstances, RecreateTriggers, Restore,
-    RetireSubscriptions, ScaleDownLegacy, VerifyEventServices,
-};
+use crash_tests::Visitor;
+use harness::{Scenario, Suite};
+
+struct All(Suite);
+
+impl Visitor for All {
+    fn visit<S: Scenario>(&mut self, scenario: S) {
+        self.0 = std::mem::take(&mut self.0).with(scenario);
+    }
+}
 
 fn main() -> ExitCode {
-    // The first makes every move there is, and gets most of a sample. The others: those that take longest first.
-    harness::Suite::new()
-        .with(Fixture)
-        .with(RecreateServiceInstances { newer: true })
-        .with(RecreateServiceInstances { newer: false })
-        .with(RecreateTriggers)
-        .with(ScaleDownLegacy)
-        .with(RetireSubscriptions)
-        .with(PurgeLegacy)
-        .with(CreateMissingSources)
-        .with(VerifyEventServices)
-        .with(Restore::of(ScaleDownLegacy))
-        .main()
+    let mut all = All(Suite::new());
+    crash_tests::scenarios(&mut all);
+    all.0.main()
 }

@@ -3,10 +3,12 @@
 //! - [`server`]: the API server;
 //! - [`world`]: time, and the way to the API server;
 //! - [`process`]: what a step takes for its machine;
-//! - [`runner`]: runs a step in it.
+//! - [`runner`]: runs a step in it;
+//! - [`explore`]: tries all points of a scenario.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
 
+pub mod explore;
 pub mod process;
 pub mod runner;
 pub mod server;

@@ -27,10 +27,10 @@ const PATIENCE: (&str, &str) = ("BELAY_TEST_PATIENCE", "0.3");
 const CLEARED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The writes of an undisturbed run: every lane of a scenario must make the same.
-pub(super) type Writes = BTreeSet<String>;
+pub type Writes = BTreeSet<String>;
 
 /// An API server with its scenario set up and its undisturbed run made.
-pub(super) struct Lane<S> {
+pub struct Lane<S> {
     pub(super) scenario: Arc<S>,
     pub(super) worker: Worker,
     /// Before an undisturbed run.
@@ -46,13 +46,27 @@ pub(super) struct Lane<S> {
 
 impl<S: Scenario> Lane<S> {
     /// Sets the scenario up and makes its undisturbed runs. `known` are the writes that another lane has seen.
-    pub(super) async fn open(scenario: Arc<S>, worker: Worker, known: Option<&Writes>) -> Result<Self> {
+    pub async fn open(scenario: Arc<S>, worker: Worker, known: Option<&Writes>) -> Result<Self> {
         let guard = scenario.setup(&worker).await.context("setting the scenario up")?;
         let (start, end) = (State::default(), State::default());
         let mut lane =
             Self { scenario, worker, start, end, calls: Vec::new(), rehearsal: Vec::new(), _guard: guard };
         lane.run_undisturbed(known).await.context("undisturbed")?;
         Ok(lane)
+    }
+
+    /// The same scenario, set up on another API server without undisturbed runs of its own.
+    pub async fn beside(&self, worker: Worker) -> Result<Self> {
+        let guard = self.scenario.setup(&worker).await.context("setting the scenario up")?;
+        Ok(Self {
+            scenario: self.scenario.clone(),
+            worker,
+            start: self.start.clone(),
+            end: self.end.clone(),
+            calls: self.calls.clone(),
+            rehearsal: self.rehearsal.clone(),
+            _guard: guard,
+        })
     }
 
     /// The undisturbed run: it succeeds, closes what it opened, and a second one finds nothing to do. From the same
@@ -86,6 +100,12 @@ impl<S: Scenario> Lane<S> {
         }
         self.ended("after a second run").await?;
         Ok(())
+    }
+
+    /// How many calls an undisturbed run makes.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.calls.len()
     }
 
     pub(super) fn writes(&self) -> Writes {
@@ -155,7 +175,7 @@ impl<S: Scenario> Lane<S> {
     }
 
     /// All points of the modes and calls that are asked for, and the calls that are none.
-    pub(super) async fn points(&self, choice: &Choice) -> Result<(Vec<Point>, Vec<String>)> {
+    pub async fn points(&self, choice: &Choice) -> Result<(Vec<Point>, Vec<String>)> {
         let modes = self.modes(choice);
         let script = self.script();
         let mut left_out = script.left_out();

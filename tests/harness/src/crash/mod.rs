@@ -40,6 +40,7 @@ use crate::{
     state::Area,
 };
 
+pub use lane::{Lane, Writes};
 pub use mode::Mode;
 pub use point::{Place, Point};
 pub use queue::drive;

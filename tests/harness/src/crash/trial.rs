@@ -48,7 +48,7 @@ impl Place {
 
 impl<S: Scenario> Lane<S> {
     /// Tries a point, and says which call was hit.
-    pub(super) async fn try_point(&self, point: &Point) -> Result<Option<String>, Failure> {
+    pub async fn try_point(&self, point: &Point) -> Result<Option<String>, Failure> {
         let mut call = None;
         match self.try_out(point, &mut call).await {
             Ok(()) => Ok(call),
