@@ -261,6 +261,11 @@ pub enum Action {
     ForwardAtDeadline,
     /// Cuts the connection, sends nothing on.
     Cut,
+    /// Keeps the connection and never answers.
+    Silence {
+        /// Whether it sends the request on.
+        lands: bool,
+    },
     /// Cuts all connections and accepts no new one for a while.
     Refuse(Duration),
 }

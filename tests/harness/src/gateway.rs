@@ -447,6 +447,17 @@ async fn deal(shared: &Arc<Shared>, message: Message) -> Result<Response<ProxyBo
             shared.settle(index, Fate::Refused, None);
             Err(Cut)
         }
+        Action::Silence { lands } => {
+            if lands {
+                let status = shared.forward(index, &call, message).await?.status();
+                shared.settle(index, Fate::AnswerLost, Some(status));
+            } else {
+                shared.settle(index, Fate::Refused, None);
+            }
+            // Nobody waits for this one when the run has ended.
+            shared.under_way.send_modify(|count| *count -= 1);
+            std::future::pending().await
+        }
         Action::Refuse(lasting) => {
             shared.settle(index, Fate::Refused, None);
             shared.refuse.send_replace(Some(Instant::now() + lasting));

@@ -4,10 +4,12 @@
 //! - [`world`]: time, and the way to the API server;
 //! - [`process`]: what a step takes for its machine;
 //! - [`runner`]: runs a step in it;
+//! - [`disturb`]: what can go wrong only here;
 //! - [`explore`]: tries all points of a scenario.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
 
+pub mod disturb;
 pub mod explore;
 pub mod process;
 pub mod runner;

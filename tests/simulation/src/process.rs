@@ -8,11 +8,12 @@ use std::{
     collections::BTreeMap,
     fmt,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
+use anyhow::Context as _;
 use belay_runtime::{
     Clock, Host,
     clock::Time,
@@ -54,8 +55,7 @@ impl Node {
 #[derive(Debug, Default)]
 struct State {
     ended: bool,
-    /// Until when it sleeps.
-    asleep: Option<Instant>,
+    asleep: bool,
     slept: Duration,
     /// What wants to be polled once it is awake.
     wakers: Vec<Waker>,
@@ -70,7 +70,7 @@ pub struct Process {
     node: Arc<Node>,
     state: Arc<Mutex<State>>,
     variables: BTreeMap<String, String>,
-    client: Client,
+    client: OnceLock<Client>,
     stop: Arc<Notify>,
     seed: u64,
     /// The states of all processes, by pid: who is on the same node sees whether they run.
@@ -82,21 +82,32 @@ pub struct Process {
 pub struct Processes(Arc<Mutex<BTreeMap<u32, (Arc<Node>, Arc<Mutex<State>>)>>>);
 
 impl Processes {
-    /// Starts a process on a node. It talks to the cluster through this client.
+    /// Starts a process on a node.
     #[must_use]
-    pub fn start(
-        &self,
-        node: &Arc<Node>,
-        client: Client,
-        variables: BTreeMap<String, String>,
-        seed: u64,
-    ) -> Arc<Process> {
+    pub fn start(&self, node: &Arc<Node>, variables: BTreeMap<String, String>, seed: u64) -> Arc<Process> {
         let state = Arc::new(Mutex::new(State::default()));
         let mut all = lock(&self.0);
         let pid = 100 + u32::try_from(all.len()).unwrap_or_default();
         all.insert(pid, (node.clone(), state.clone()));
         let (node, others) = (node.clone(), self.0.clone());
-        Arc::new(Process { pid, node, state, variables, client, stop: Arc::default(), seed, others })
+        Arc::new(Process {
+            pid,
+            node,
+            state,
+            variables,
+            client: OnceLock::new(),
+            stop: Arc::default(),
+            seed,
+            others,
+        })
+    }
+}
+
+impl Processes {
+    /// Whether one of them sleeps.
+    #[must_use]
+    pub fn any_asleep(&self) -> bool {
+        lock(&self.0).values().any(|(_, state)| lock(state).asleep)
     }
 }
 
@@ -116,17 +127,26 @@ impl Process {
         self.stop.notify_one();
     }
 
+    /// Says how it talks to the cluster.
+    pub fn connect_by(&self, client: Client) {
+        // Said once.
+        let _ = self.client.set(client);
+    }
+
     /// Its machine sleeps for a while: nothing of it is polled, its monotonic clock stands, and the world goes on.
-    pub async fn sleep(&self, time: Duration) {
-        lock(&self.state).asleep = Some(Instant::now() + time);
-        tokio::time::sleep(time).await;
-        let wakers = {
-            let mut state = lock(&self.state);
-            state.asleep = None;
-            state.slept += time;
-            std::mem::take(&mut state.wakers)
-        };
-        wakers.into_iter().for_each(Waker::wake);
+    pub fn fall_asleep(&self, time: Duration) {
+        let state = self.state.clone();
+        lock(&state).asleep = true;
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            let wakers = {
+                let mut state = lock(&state);
+                state.asleep = false;
+                state.slept += time;
+                std::mem::take(&mut state.wakers)
+            };
+            wakers.into_iter().for_each(Waker::wake);
+        });
     }
 
     /// What it has logged.
@@ -163,7 +183,7 @@ impl<F: Future> Future for Scoped<F> {
             if state.ended {
                 return Poll::Pending;
             }
-            if state.asleep.is_some() {
+            if state.asleep {
                 state.wakers.push(context.waker().clone());
                 return Poll::Pending;
             }
@@ -261,7 +281,8 @@ impl Host for Process {
     }
 
     fn connect<'a>(&'a self, _: &'a Access) -> BoxFuture<'a, anyhow::Result<Client>> {
-        Box::pin(std::future::ready(Ok(self.client.clone())))
+        let client = self.client.get().cloned().context("this process has no way to the cluster");
+        Box::pin(std::future::ready(client))
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) -> AbortHandle {

@@ -8,19 +8,23 @@ use futures::future::BoxFuture;
 use harness::{Exit, Fault, Gateway, KillSwitch, Order, Outcome, Runner, StepCommand, Upstream};
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 
-use crate::{process::Process, world::World};
+use crate::{
+    process::{Node, Process},
+    world::World,
+};
 
 /// Runs steps in a world.
+#[derive(Clone)]
 pub struct Simulated {
     /// The world.
     pub world: World,
-    /// As whom they talk to the API server.
-    pub user: String,
+    /// The machine on which they run.
+    pub node: Arc<Node>,
 }
 
 impl Runner for Simulated {
     fn run<'a>(&'a self, command: &'a StepCommand, faults: Vec<Fault>) -> BoxFuture<'a, Result<Outcome>> {
-        Box::pin(self.run_to_its_end(command, faults))
+        Box::pin(self.run_with(command, |_| faults))
     }
 }
 
@@ -34,17 +38,24 @@ fn steps_of(program: &str) -> Result<Vec<Registered>> {
 }
 
 impl Simulated {
-    async fn run_to_its_end(&self, command: &StepCommand, faults: Vec<Fault>) -> Result<Outcome> {
+    /// On the world's first machine.
+    #[must_use]
+    pub fn new(world: &World) -> Self {
+        Self { world: world.clone(), node: world.node.clone() }
+    }
+
+    /// Runs a step to its end. Its faults may depend on the process.
+    pub async fn run_with(
+        &self,
+        command: &StepCommand,
+        faults: impl FnOnce(&Arc<Process>) -> Vec<Fault>,
+    ) -> Result<Outcome> {
         let (switch, orders) = KillSwitch::new();
-        let upstream = Upstream::from_client(self.world.client(&self.user));
-        let gateway = Gateway::new(&upstream, faults, Some(switch));
+        let upstream = Upstream::from_client(self.world.client("admin"));
         let started = Instant::now();
-        let process = self.world.processes.start(
-            &self.world.node,
-            gateway.client(),
-            command.env.clone(),
-            self.world.draw_seed(),
-        );
+        let process = self.world.processes.start(&self.node, command.env.clone(), self.world.draw_seed());
+        let gateway = Gateway::new(&upstream, faults(&process), Some(switch));
+        process.connect_by(gateway.client());
         let running = start(command, &process)?;
         let exit = mind(running, &process, orders, command.bound).await?;
         let duration = started.elapsed();

@@ -49,6 +49,8 @@ struct Shared {
     random: fastrand::Rng,
     /// Whether the controllers are about to look.
     noticed: bool,
+    /// How late events of watches come.
+    lag: Duration,
 }
 
 impl World {
@@ -63,6 +65,7 @@ impl World {
                 server,
                 random: fastrand::Rng::with_seed(seed),
                 noticed: false,
+                lag: Duration::ZERO,
             })),
             began,
             node: Arc::new(Node::new("node-a", began, epoch)),
@@ -100,6 +103,32 @@ impl World {
         let service =
             tower::service_fn(move |request: Request<Body>| world.clone().call(user.clone(), request));
         Client::new(service, "default")
+    }
+
+    /// Another machine, whose clock is right.
+    #[must_use]
+    pub fn machine(&self, name: &str) -> Arc<Node> {
+        Arc::new(Node::new(name, self.began, EPOCH.parse().expect("a time")))
+    }
+
+    /// The API server restarts: watches end, and versions from before are too old.
+    pub fn restart(&self) {
+        self.with_server(|server| {
+            server.end_watches();
+            server.cut_history();
+        });
+    }
+
+    /// From now on events of watches come this late.
+    pub fn set_lag(&self, lag: Duration) {
+        self.shared().lag = lag;
+    }
+
+    /// Waits until a process has fallen asleep.
+    pub async fn until_asleep(&self) {
+        while !self.processes.any_asleep() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
@@ -152,7 +181,9 @@ impl World {
             let world = world.clone();
             async move {
                 world.travel().await;
-                Ok(hyper_frame(line))
+                let lag = world.shared().lag;
+                tokio::time::sleep(lag).await;
+                Ok(http_body::Frame::data(line))
             }
         });
         let end = async move {
@@ -183,10 +214,6 @@ impl World {
             shared.noticed = true;
         }
     }
-}
-
-fn hyper_frame(line: Bytes) -> http_body::Frame<Bytes> {
-    http_body::Frame::data(line)
 }
 
 fn whole(status: u16, body: Value) -> Response<AnswerBody> {

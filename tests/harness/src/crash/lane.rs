@@ -31,14 +31,16 @@ pub type Writes = BTreeSet<String>;
 
 /// An API server with its scenario set up and its undisturbed run made.
 pub struct Lane<S> {
-    pub(super) scenario: Arc<S>,
-    pub(super) worker: Worker,
+    /// The scenario.
+    pub scenario: Arc<S>,
+    /// The API server.
+    pub worker: Worker,
     /// Before an undisturbed run.
-    pub(super) start: State,
+    pub start: State,
     /// After it.
-    pub(super) end: State,
+    pub end: State,
     /// What it called.
-    pub(super) calls: Vec<Call>,
+    pub calls: Vec<Call>,
     /// What the run before it called.
     rehearsal: Vec<Call>,
     _guard: Guard,
@@ -102,12 +104,6 @@ impl<S: Scenario> Lane<S> {
         Ok(())
     }
 
-    /// How many calls an undisturbed run makes.
-    #[must_use]
-    pub fn calls(&self) -> usize {
-        self.calls.len()
-    }
-
     pub(super) fn writes(&self) -> Writes {
         writes(&self.calls)
     }
@@ -154,7 +150,7 @@ impl<S: Scenario> Lane<S> {
     }
 
     /// Makes the last move fail that can be undone and whose object was not written before: undo does not need it.
-    pub(super) fn undo_fault(&self) -> Option<Fault> {
+    pub fn undo_fault(&self) -> Option<Fault> {
         let calls = &self.calls;
         let fresh = |at: usize| {
             let call = &calls[at];
@@ -224,13 +220,13 @@ impl<S: Scenario> Lane<S> {
     }
 
     /// The state after an undisturbed run, and nothing left open.
-    pub(super) async fn done(&self, when: &str) -> Result<()> {
+    pub async fn done(&self, when: &str) -> Result<()> {
         self.ended(when).await?;
         self.nothing_left_open().await
     }
 
     /// Waits for the state after an undisturbed run, and for what the scenario asks for besides.
-    pub(super) async fn ended(&self, when: &str) -> Result<()> {
+    pub async fn ended(&self, when: &str) -> Result<()> {
         self.same_as(&self.end, when).await?;
         let end = Instant::now() + self.scenario.patience();
         loop {
@@ -244,7 +240,7 @@ impl<S: Scenario> Lane<S> {
 
     /// The state from which the runs that made these calls started; only objects that they had deleted, and what
     /// went with them, may be others.
-    pub(super) async fn restored(&self, start: &State, calls: &[Call]) -> Result<()> {
+    pub async fn restored(&self, start: &State, calls: &[Call]) -> Result<()> {
         let now = self.same_as(start, "which should be restored").await?;
         let deleted = |identity: &Identity| {
             calls
@@ -272,7 +268,7 @@ impl<S: Scenario> Lane<S> {
     }
 
     /// Waits until the cluster is in this state.
-    pub(super) async fn same_as(&self, wanted: &State, when: &str) -> Result<State> {
+    pub async fn same_as(&self, wanted: &State, when: &str) -> Result<State> {
         let end = Instant::now() + self.scenario.patience();
         loop {
             let now = self.read().await?;
@@ -287,18 +283,20 @@ impl<S: Scenario> Lane<S> {
         }
     }
 
-    pub(super) async fn nothing_left_open(&self) -> Result<()> {
+    /// Every journal is closed, and no lock is held.
+    pub async fn nothing_left_open(&self) -> Result<()> {
         let open: Diff = self.bookkeeping().await?.left_open();
         ensure!(open.is_empty(), "left open:\n{open}");
         Ok(())
     }
 
-    pub(super) async fn bookkeeping(&self) -> Result<Bookkeeping> {
+    /// Belay's own objects.
+    pub async fn bookkeeping(&self) -> Result<Bookkeeping> {
         Bookkeeping::read(&self.worker.api, &self.scenario.home(&self.worker)).await
     }
 
     /// Puts the cluster into the state from which the scenario starts.
-    pub(super) async fn reset(&self) -> Result<()> {
+    pub async fn reset(&self) -> Result<()> {
         let mut areas = self.areas();
         areas.extend(own_areas(&self.scenario.home(&self.worker)));
         clear(&self.worker.api, &areas, CLEARED_WITHIN).await?;

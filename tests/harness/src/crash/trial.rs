@@ -20,7 +20,8 @@ const RERUNS: usize = 3;
 
 impl Place {
     /// The call, and what makes sure that it is made.
-    fn arm(&self) -> (At, Option<Fault>) {
+    #[must_use]
+    pub fn arm(&self) -> (At, Option<Fault>) {
         match self {
             Self::Call(name) => (At::Named(name.clone()), None),
             Self::Watch(_) => {
@@ -36,7 +37,8 @@ impl Place {
     }
 
     /// Whether this call is the one.
-    fn is(&self, call: &Call) -> bool {
+    #[must_use]
+    pub fn is(&self, call: &Call) -> bool {
         match self {
             Self::Call(name) => call.named() == *name,
             Self::Watch(name) => call.class == Class::Lease(LeaseUse::Release) || call.named() == *name,

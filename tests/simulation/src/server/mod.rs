@@ -69,6 +69,12 @@ impl Server {
         &[]
     }
 
+    /// Ends all watches.
+    pub fn end_watches(&mut self) {}
+
+    /// Forgets what happened before now.
+    pub fn cut_history(&mut self) {}
+
     /// One pass of the controllers that every cluster has. Returns whether anything was changed: then another pass may
     /// change more.
     pub fn reconcile(&mut self, _now: Timestamp) -> bool {
