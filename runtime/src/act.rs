@@ -1,7 +1,7 @@
 //! Carries out moves: chains side by side, the moves of a chain one after the other.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher as _},
     sync::{
         Arc, Mutex,
@@ -204,7 +204,7 @@ pub struct Actor {
     entries: RwLock<Arc<Entries>>,
     run: String,
     outcomes: Mutex<Vec<Outcome>>,
-    waiting: Mutex<HashMap<ObjectRef, String>>,
+    waiting: Mutex<BTreeMap<ObjectRef, String>>,
     stop: watch::Sender<bool>,
     kinds: tokio::sync::Mutex<HashMap<(String, String), Option<Kind>>>,
     /// Kinds, with the namespace, that this account may get or not.
