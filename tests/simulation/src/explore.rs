@@ -15,20 +15,22 @@ use harness::{
 };
 use tokio::task::LocalSet;
 
-use crate::{process::keep_logs, runner::Simulated, server::Server, world::World};
+use crate::{process::keep_logs, runner::Simulated, world::World};
 
 /// Runs a story in a world of its own: one thread, and time that passes only when nobody has anything to do.
 pub fn in_world<T>(seed: u64, story: impl AsyncFnOnce(&World, Worker) -> Result<T>) -> Result<T> {
     keep_logs();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     LocalSet::new().block_on(&runtime, async {
-        let world = World::new(Server::new(), seed);
+        let world = World::new(seed);
         let runner = Arc::new(Simulated::new(&world));
-        let worker = Worker { server: 0, api: Api::new(world.client("admin")), runner };
+        let worker = Worker { server: 0, api: Api::new(world.client("around")), runner };
         let told = story(&world, worker).await;
         // What the server only guesses at proves nothing.
         let unknown = world.unknown();
         ensure!(unknown.is_empty(), "the simulated API server does not know:\n{}", unknown.join("\n"));
+        let violations = world.violations();
+        ensure!(violations.is_empty(), "what must never happen:\n{}", violations.join("\n"));
         told
     })
 }

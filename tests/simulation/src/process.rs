@@ -127,6 +127,12 @@ impl Process {
         self.stop.notify_one();
     }
 
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// Says how it talks to the cluster.
     pub fn connect_by(&self, client: Client) {
         // Said once.

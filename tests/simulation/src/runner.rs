@@ -3,9 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use belay_runtime::{Registered, program::Told};
+use belay_runtime::{
+    Registered,
+    lock::{Holder, holder_of},
+    program::Told,
+};
 use futures::future::BoxFuture;
-use harness::{Exit, Fault, Gateway, KillSwitch, Order, Outcome, Runner, StepCommand, Upstream};
+use harness::{
+    Action, Class, Exit, Fault, Gateway, KillSwitch, Order, Outcome, Runner, StepCommand, Upstream,
+};
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 
 use crate::{
@@ -51,10 +57,12 @@ impl Simulated {
         faults: impl FnOnce(&Arc<Process>) -> Vec<Fault>,
     ) -> Result<Outcome> {
         let (switch, orders) = KillSwitch::new();
-        let upstream = Upstream::from_client(self.world.client("admin"));
         let started = Instant::now();
         let process = self.world.processes.start(&self.node, command.env.clone(), self.world.draw_seed());
-        let gateway = Gateway::new(&upstream, faults(&process), Some(switch));
+        let upstream = Upstream::from_client(self.world.client(&format!("pid {}", process.pid())));
+        let mut faults = faults(&process);
+        faults.insert(0, only_the_holder_writes(&self.world, &process));
+        let gateway = Gateway::new(&upstream, faults, Some(switch));
         process.connect_by(gateway.client());
         let running = start(command, &process)?;
         let exit = mind(running, &process, orders, command.bound).await?;
@@ -72,6 +80,21 @@ impl Simulated {
             max_rss_kib: 0,
         })
     }
+}
+
+/// Looks at every write whether its sender holds the lock when it sends it.
+fn only_the_holder_writes(world: &World, process: &Arc<Process>) -> Fault {
+    let (world, me) = (world.clone(), Holder::me(&**process));
+    Fault::hook(move |call| {
+        if call.is_write() && matches!(call.class, Class::Move | Class::Journal) {
+            let leases = world.with_server(|server| server.list_raw("coordination.k8s.io", "leases"));
+            let holders: Vec<Holder> = leases.iter().filter_map(|lease| holder_of(lease)).collect();
+            if !holders.contains(&me) {
+                world.violated(format!("{me} sent {call} without the lock, which {holders:?} has"));
+            }
+        }
+        Action::Forward
+    })
 }
 
 /// Starts the program in this process of the world.

@@ -51,21 +51,27 @@ struct Shared {
     noticed: bool,
     /// How late events of watches come.
     lag: Duration,
+    /// What happened, if somebody wants to know.
+    trace: Option<Vec<String>>,
+    /// What must never happen, and did.
+    violations: Vec<String>,
 }
 
 impl World {
-    /// A world with this server, as tokio's clock stands: that must be a paused one.
+    /// A new world, as tokio's clock stands: that must be a paused one.
     #[must_use]
-    pub fn new(server: Server, seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let began = Instant::now();
         let epoch: Timestamp = EPOCH.parse().expect("a time");
         standins::conditions::set_time(move || epoch + began.elapsed());
         Self {
             shared: Arc::new(Mutex::new(Shared {
-                server,
+                server: Server::new(epoch),
                 random: fastrand::Rng::with_seed(seed),
                 noticed: false,
                 lag: Duration::ZERO,
+                trace: None,
+                violations: Vec::new(),
             })),
             began,
             node: Arc::new(Node::new("node-a", began, epoch)),
@@ -96,13 +102,44 @@ impl World {
         look(&mut self.shared().server)
     }
 
-    /// A client of this world, for this user.
+    /// A client of this world. `who` is only for people.
     #[must_use]
-    pub fn client(&self, user: &str) -> Client {
-        let (world, user) = (self.clone(), user.to_owned());
+    pub fn client(&self, who: &str) -> Client {
+        let (world, who) = (self.clone(), who.to_owned());
         let service =
-            tower::service_fn(move |request: Request<Body>| world.clone().call(user.clone(), request));
+            tower::service_fn(move |request: Request<Body>| world.clone().call(who.clone(), request));
         Client::new(service, "default")
+    }
+
+    /// From now on what happens is written down.
+    pub fn trace(&self) {
+        self.shared().trace = Some(Vec::new());
+    }
+
+    /// What happened since then, a line each: when, who, what, and what the server said.
+    #[must_use]
+    pub fn traced(&self) -> Vec<String> {
+        self.shared().trace.clone().unwrap_or_default()
+    }
+
+    /// Writes something down, if somebody wants to know.
+    pub fn note(&self, who: &str, what: impl FnOnce() -> String) {
+        let at = self.began.elapsed();
+        if let Some(trace) = &mut self.shared().trace {
+            trace.push(format!("{:>9.3} {who:<10} {}", at.as_secs_f64(), what()));
+        }
+    }
+
+    /// Something has happened that must never happen.
+    pub fn violated(&self, what: String) {
+        self.note("VIOLATION", || what.clone());
+        self.shared().violations.push(what);
+    }
+
+    /// What has happened that must never happen.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        self.shared().violations.clone()
     }
 
     /// Another machine, whose clock is right.
@@ -141,7 +178,7 @@ impl World {
         tokio::time::sleep(Duration::from_millis(milliseconds)).await;
     }
 
-    async fn call(self, user: String, request: Request<Body>) -> Result<Response<AnswerBody>, kube::Error> {
+    async fn call(self, who: String, request: Request<Body>) -> Result<Response<AnswerBody>, kube::Error> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -152,13 +189,16 @@ impl World {
             agent: text(header::USER_AGENT).to_owned(),
             method: parts.method,
             body,
-            user,
+            user: "admin".to_owned(),
         };
         self.travel().await;
         let answer = {
             let now = self.now();
             let mut shared = self.shared();
             let answer = shared.server.handle(&request, now);
+            drop(shared);
+            self.note(&who, || told(&request, &answer));
+            let mut shared = self.shared();
             if request.method != http::Method::GET && !std::mem::replace(&mut shared.noticed, true) {
                 tokio::spawn(self.clone().reconcile());
             }
@@ -214,6 +254,20 @@ impl World {
             shared.noticed = true;
         }
     }
+}
+
+/// A call and its answer in a line.
+fn told(request: &server::Request, answer: &Answer) -> String {
+    let query = if request.query.is_empty() { String::new() } else { format!("?{}", request.query) };
+    let body = String::from_utf8_lossy(&request.body);
+    let (status, said) = match answer {
+        Answer::Whole { status, body } if *status >= 300 => {
+            (*status, body["message"].as_str().unwrap_or_default().to_owned())
+        }
+        Answer::Whole { status, .. } => (*status, String::new()),
+        Answer::Watch { .. } => (200, "a watch".to_owned()),
+    };
+    format!("{} {}{query} {body} -> {status} {said}", request.method, request.path)
 }
 
 fn whole(status: u16, body: Value) -> Response<AnswerBody> {

@@ -69,6 +69,12 @@ impl Server {
         &[]
     }
 
+    /// All objects of a kind.
+    #[must_use]
+    pub fn list_raw(&self, _group: &str, _resource: &str) -> Vec<std::sync::Arc<Value>> {
+        Vec::new()
+    }
+
     /// Ends all watches.
     pub fn end_watches(&mut self) {}
 
