@@ -37,7 +37,7 @@ pub(super) struct Node {
     types: Vec<String>,
     nullable: bool,
     preserve_unknown: bool,
-    embedded: bool,
+    pub(super) embedded: bool,
     pub(super) properties: BTreeMap<String, Node>,
     pub(super) additional: Option<Additional>,
     pub(super) items: Option<Box<Node>>,
