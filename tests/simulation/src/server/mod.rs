@@ -2,6 +2,7 @@
 
 pub mod fields;
 pub mod schema;
+pub mod workloads;
 
 use bytes::Bytes;
 use futures::channel::mpsc::UnboundedReceiver;
