@@ -1,4 +1,4 @@
-//! The controllers of workloads: Deployments make ReplicaSets, and those and StatefulSets make Pods, as
+//! The controllers of workloads: Deployments make `ReplicaSets`, and those and `StatefulSets` make Pods, as
 //! kube-controller-manager has them do.
 //!
 //! Nobody runs the Pods: they are Pending until somebody writes their status.

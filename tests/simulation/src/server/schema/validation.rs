@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{Additional, Cause, Limit, ListType, Node};
 
@@ -302,6 +302,7 @@ fn check_rules(node: &Node, value: &Value, old: Option<&Value>, path: &str, caus
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use standins::crds::{Family, crds};
     use standins::fixtures;
 

@@ -156,7 +156,7 @@ impl<'a> Rollout<'a> {
         wanted != has
     }
 
-    /// Scales old ReplicaSets down as far as what is available allows; what is not available goes first.
+    /// Scales old `ReplicaSets` down as far as what is available allows; what is not available goes first.
     fn scale_old<O: Objects>(&self, pass: &mut Pass<'_, O>, current: &Value) -> bool {
         let least = self.desired - self.max_unavailable;
         let not_yet = replicas(current) - available(current);

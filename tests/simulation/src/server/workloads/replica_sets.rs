@@ -1,4 +1,4 @@
-//! ReplicaSets: as many Pods as they say.
+//! `ReplicaSets`: as many Pods as they say.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

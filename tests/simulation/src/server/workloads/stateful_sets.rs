@@ -1,4 +1,4 @@
-//! StatefulSets: Pods with numbers, made and taken away in their order.
+//! `StatefulSets`: Pods with numbers, made and taken away in their order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,9 @@ pub(super) fn reconcile<O: Objects>(pass: &mut Pass<'_, O>) {
     let mut pods = pass.by_owner("pods");
     for set in sets {
         for field in ["volumeClaimTemplates", "ordinals"] {
-            let is_set = set["spec"].get(field).and_then(Value::as_array).is_none_or(|list| !list.is_empty());
-            assert!(
-                set["spec"].get(field).is_none_or(Value::is_null) || !is_set,
-                "StatefulSet {}: nobody plays {field} here",
-                name(&set)
-            );
+            let is_absent = |value: &Value| value.is_null() || *value == json!([]);
+            let plays = set["spec"].get(field).is_none_or(is_absent);
+            assert!(plays, "StatefulSet {}: nobody plays {field} here", name(&set));
         }
         let numbered = |pod: Arc<Value>| {
             let number = name(&pod).rsplit_once('-').and_then(|(_, number)| number.parse::<i64>().ok())?;
@@ -59,7 +56,7 @@ fn advance<O: Objects>(pass: &mut Pass<'_, O>, set: &Value, pods: &BTreeMap<i64,
             None => create(pass, set, number),
             Some(pod) if is_terminating(pod) => {}
             Some(pod) if ["Failed", "Succeeded"].contains(&text(pod, "/status/phase")) => {
-                pass.delete_pod(pod)
+                pass.delete_pod(pod);
             }
             Some(pod) if is_healthy(pod) => continue,
             Some(_) => {}
