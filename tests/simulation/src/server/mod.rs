@@ -31,6 +31,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod watch;
+pub mod workloads;
 mod write;
 
 use std::sync::Arc;
