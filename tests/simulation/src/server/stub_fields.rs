@@ -16,6 +16,7 @@ pub struct Writer<'a> {
 #[derive(Clone, Debug)]
 pub struct Conflict {
     pub manager: String,
+    pub shown: String,
     pub field: String,
 }
 
@@ -27,6 +28,10 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer<'_>, _
         "manager": writer.manager, "operation": "Update", "apiVersion": writer.api_version,
         "time": writer.now.to_string(), "fieldsType": "FieldsV1", "fieldsV1": {},
     }]);
+}
+
+pub fn track_scale(old: &Value, new: &mut Value, writer: &Writer<'_>) {
+    track_update(Some(old), new, writer, None);
 }
 
 fn same(old: &Value, new: &Value) -> bool {

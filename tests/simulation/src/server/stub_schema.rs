@@ -20,6 +20,11 @@ impl Schema {
 
     pub fn prune(&self, _object: &mut Value) {}
 
+    #[must_use]
+    pub fn unknown_fields(&self, _object: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
     pub fn default(&self, _object: &mut Value) {}
 
     #[must_use]
