@@ -17,7 +17,6 @@ mod defaults;
 mod delete;
 mod discovery;
 mod events;
-#[path = "stub_fields.rs"]
 pub mod fields;
 mod kinds;
 mod lists;
@@ -25,7 +24,6 @@ mod metadata;
 mod patch;
 mod path;
 mod scale;
-#[path = "stub_schema.rs"]
 pub mod schema;
 mod select;
 mod status;
