@@ -30,6 +30,8 @@ mod status;
 mod store;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod through_kube;
 mod watch;
 pub mod workloads;
 mod write;
