@@ -1,0 +1,69 @@
+//! Patches: what they make of an object, and how the server refuses those that make nothing of it.
+
+use serde_json::{Value, json};
+
+use super::fields::Conflict;
+use super::kinds::Resource;
+use super::status::{Result, Status};
+
+const JSON: &str = "application/json-patch+json";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+/// Server-side apply.
+pub(crate) const APPLY: &str = "application/apply-patch+yaml";
+
+pub(crate) fn check_content_type(resource: &Resource, content_type: &str) -> Result<()> {
+    match content_type {
+        JSON | MERGE | APPLY => Ok(()),
+        STRATEGIC if resource.custom.is_none() => {
+            Err(Status::not_simulated(format!("a strategic merge patch of {}", resource.plural)))
+        }
+        _ if resource.custom.is_none() => {
+            Err(Status::unsupported_media_type(&[JSON, MERGE, STRATEGIC, APPLY]))
+        }
+        _ => Err(Status::unsupported_media_type(&[JSON, MERGE, APPLY])),
+    }
+}
+
+/// The object after the patch.
+pub(crate) fn patched(mut object: Value, content_type: &str, patch: &[u8]) -> Result<Value> {
+    if content_type == JSON {
+        let patch: json_patch::Patch =
+            serde_json::from_slice(patch).map_err(|error| Status::bad_request(error.to_string()))?;
+        json_patch::patch(&mut object, &patch).map_err(|_| Status::patch_does_not_apply())?;
+    } else {
+        let patch: Value = serde_json::from_slice(patch)
+            .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
+        if !patch.is_object() {
+            return Err(Status::bad_request("Invalid JSON Patch"));
+        }
+        json_patch::merge(&mut object, &patch);
+    }
+    Ok(object)
+}
+
+/// Apply met fields that others own.
+pub(crate) fn apply_conflict(conflicts: &[Conflict]) -> Status {
+    let causes = conflicts.iter().map(|conflict| {
+        json!({
+            "reason": "FieldManagerConflict", "message": format!("conflict with {}", conflict.manager),
+            "field": conflict.field,
+        })
+    });
+    let message = match conflicts {
+        [one] => format!("Apply failed with 1 conflict: conflict with {}: {}", one.manager, one.field),
+        all => {
+            let mut managers: Vec<&String> = all.iter().map(|conflict| &conflict.manager).collect();
+            managers.sort();
+            managers.dedup();
+            let mut lines = Vec::new();
+            for manager in managers {
+                lines.push(format!("conflicts with {manager}:"));
+                let of = all.iter().filter(|conflict| conflict.manager == *manager);
+                lines.extend(of.map(|conflict| format!("- {}", conflict.field)));
+            }
+            format!("Apply failed with {} conflicts: {}", all.len(), lines.join("\n"))
+        }
+    };
+    Status::apply_conflict(message, causes.collect())
+}
