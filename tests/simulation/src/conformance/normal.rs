@@ -12,7 +12,10 @@ const WRITTEN: &str = "2001-";
 const HASHES: [&str; 2] = ["pod-template-hash", "controller-revision-hash"];
 
 /// Texts before a version in a sentence of the server.
-const BEFORE_VERSIONS: [&str; 2] = ["ResourceVersion in precondition: ", "ResourceVersion in object meta: "];
+const BEFORE_VERSIONS: [&str; 2] = ["ResourceVersion in the precondition (", "ResourceVersion in record ("];
+
+/// The length of a uid. A shorter one was written by the table.
+const UID: usize = 36;
 
 /// What was seen in the answers to one case.
 #[derive(Clone, Debug)]
@@ -42,7 +45,7 @@ impl Normaliser {
             Value::Array(all) => all.iter().for_each(|one| self.learn(one)),
             Value::Object(all) => {
                 let text = |key: &str| all.get(key).and_then(Value::as_str);
-                if let Some(uid) = text("uid") {
+                if let Some(uid) = text("uid").filter(|uid| uid.len() == UID) {
                     number(&mut self.uids, uid);
                 }
                 if let (Some(prefix), Some(name)) = (text("generateName"), text("name"))
@@ -68,6 +71,16 @@ impl Normaliser {
 
     fn replaced(&mut self, value: &Value, key: &str, place: &Place) -> Value {
         match value {
+            // The server orders them by the second in which they were written, and by name within one: how long a case
+            // takes would decide.
+            Value::Array(all) if key == "managedFields" => {
+                let mut sorted: Vec<&Value> = all.iter().collect();
+                let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+                sorted.sort_by_key(|entry| {
+                    ["operation", "manager", "subresource", "apiVersion"].map(|key| text(entry, key))
+                });
+                sorted.into_iter().map(|one| self.replaced(one, key, place)).collect()
+            }
             Value::Array(all) => all.iter().map(|one| self.replaced(one, key, place)).collect(),
             Value::Object(all) => {
                 let inner = Place { list: all.contains_key("items"), bookmark: place.is_bookmark(all) };
@@ -95,7 +108,7 @@ impl Normaliser {
     /// Replaces names and uids within a text.
     fn in_text(&mut self, text: &str) -> String {
         let mut text = text.replace(&self.namespace, "{ns}");
-        for (index, uid) in self.uids.iter().enumerate().filter(|(_, uid)| !uid.is_empty()) {
+        for (index, uid) in self.uids.iter().enumerate() {
             text = text.replace(uid, &format!("<uid-{}>", index + 1));
         }
         for (name, label) in &self.names {
@@ -154,7 +167,7 @@ mod tests {
     fn what_is_equal_in_a_case_stays_equal_and_all_else_is_numbered() {
         let mut normaliser = Normaliser::new("c-7");
         let first = normaliser.normal(&json!({
-            "metadata": {"uid": "u-a", "resourceVersion": "70", "namespace": "c-7", "creationTimestamp": "2026-01-02T03:04:05Z"},
+            "metadata": {"uid": "11111111-2222-3333-4444-555555555555", "resourceVersion": "70", "namespace": "c-7", "creationTimestamp": "2026-01-02T03:04:05Z"},
             "spec": {"at": "2001-02-03T04:05:06.000000Z"},
         }));
         assert_eq!(
@@ -165,11 +178,11 @@ mod tests {
             })
         );
         let second = normaliser.normal(&json!({
-            "message": "UID in precondition: u-a; ResourceVersion in precondition: 70, ResourceVersion in object meta: 71",
+            "message": "11111111-2222-3333-4444-555555555555: the ResourceVersion in the precondition (70) does not match the ResourceVersion in record (71).",
         }));
         assert_eq!(
             second["message"],
-            "UID in precondition: <uid-1>; ResourceVersion in precondition: <rv-1>, ResourceVersion in object meta: <rv-2>"
+            "<uid-1>: the ResourceVersion in the precondition (<rv-1>) does not match the ResourceVersion in record (<rv-2>)."
         );
     }
 

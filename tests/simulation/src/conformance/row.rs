@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::server::Server;
+
 /// A merge patch.
 pub const MERGE: &str = "application/merge-patch+json";
 /// A JSON patch.
@@ -84,6 +86,8 @@ pub struct Row {
     pub manner: Manner,
     /// How much of it counts.
     pub extent: Extent,
+    /// What happens to the simulated server before, where a real one cannot be brought to it.
+    pub before: Option<fn(&mut Server)>,
     /// Under which name the answer is kept for later rows.
     pub keep: Option<&'static str>,
     /// The status that is expected.
@@ -105,6 +109,7 @@ impl Row {
             user: None,
             manner: Manner::Once,
             extent: Extent::Whole,
+            before: None,
             keep: None,
             status: 0,
             body: Value::Null,
@@ -157,6 +162,13 @@ impl Row {
     #[must_use]
     pub fn in_part(mut self, why: &'static str) -> Self {
         self.extent = Extent::Pattern(why);
+        self
+    }
+
+    /// Lets something happen to the simulated server first.
+    #[must_use]
+    pub fn after(mut self, happening: fn(&mut Server)) -> Self {
+        self.before = Some(happening);
         self
     }
 

@@ -88,11 +88,16 @@ impl Side {
     /// A new server in memory, with the same.
     pub async fn simulated() -> Result<Self> {
         let now = Timestamp::from_second(1_767_225_600)?;
-        let world = Arc::new(Mutex::new(World { server: Server {}, now, busy: true }));
+        let world = Arc::new(Mutex::new(World { server: Server::new(now), now, busy: true }));
         let side = Self { client: client_of(world.clone()), world: Some(world.clone()) };
         let prepared = timeout(Duration::from_secs(5), side.prepare()).await;
         prepared.context("the CRDs and policies are not in force after 5 s")??;
-        world.lock().unwrap_or_else(PoisonError::into_inner).busy = false;
+        let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
+        world.busy = false;
+        world.server.enforce_rbac(true);
+        // A real server that has run for a while does not know its first versions any more.
+        world.server.cut_history();
+        drop(world);
         Ok(side)
     }
 
@@ -116,6 +121,9 @@ impl Side {
         kept: &Kept,
         mut fits: impl FnMut(&Answered) -> bool,
     ) -> Result<Answered> {
+        if let (Some(world), Some(happening)) = (&self.world, row.before) {
+            happening(&mut world.lock().unwrap_or_else(PoisonError::into_inner).server);
+        }
         match row.manner {
             Manner::Once => self.once(row, kept).await,
             Manner::Watch(events) => self.watch(row, kept, events).await,

@@ -97,7 +97,7 @@ fn leases() -> Case {
         "metadata": {"name": "belay-f", "labels": {"belay.dev/family": "f"}, "annotations": {"belay.dev/doing": "apply"}},
         "spec": {
             "holderIdentity": "process/h/1", "leaseDurationSeconds": 15, "leaseTransitions": 0,
-            "acquireTime": "2001-02-03T04:05:06.000007Z", "renewTime": "2001-02-03T04:05:06Z",
+            "acquireTime": "2001-02-03T04:05:06.000007Z", "renewTime": "2001-02-03T04:05:06.000000Z",
         },
     });
     case(
@@ -241,7 +241,7 @@ fn generated() -> Case {
                 .keep("g"),
             get(at(CONFIG_MAPS, "{name:g}")).gives(200, json!({"metadata": {"name": "gen-<generated-1>"}})),
             post(CONFIG_MAPS, json!({"metadata": {}}))
-                .refused(422, "Invalid", " \"\" is invalid: metadata.name: Required value: name or generateName is required"),
+                .refused(422, "Invalid", "ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required"),
             post(WIDGETS, json!({"apiVersion": "fixture.belay.dev/v1", "kind": "Widget", "metadata": {"generateName": "w-"}, "spec": {"size": 2}}))
                 .gives(201, json!({"metadata": {"name": "w-<generated-2>"}})),
         ],
@@ -264,7 +264,7 @@ fn dry() -> Case {
             post(format!("{WIDGETS}?dryRun=All"), with(widget("w"), &json!({"spec": {"size": 101}})))
                 .gives(422, json!({"reason": "Invalid"})),
             post(format!("{STATIONS}?dryRun=All"), station("{ns}")).gives(201, json!({"kind": "Station"})),
-            post(format!("{CONFIG_MAPS}?dryRun=Some"), config_map("a")).gives(400, json!({"kind": "Status"})),
+            post(format!("{CONFIG_MAPS}?dryRun=Some"), config_map("a")).gives(422, json!({"kind": "Status"})),
             post(CONFIG_MAPS, config_map("a")).gives(201, json!({})),
             post(format!("{CONFIG_MAPS}?dryRun=All"), config_map("a")).refused(
                 409,
@@ -313,7 +313,7 @@ fn kinds_left_out() -> Case {
             post(WIDGETS, json!({"metadata": {"name": "a"}, "spec": {"size": 1}}))
                 .gives(400, json!({"reason": "BadRequest"})),
             post(WIDGETS, with(widget("a"), &json!({"kind": "Gadget"})))
-                .gives(400, json!({"reason": "BadRequest"})),
+                .gives(422, json!({"reason": "Invalid"})),
             post(WIDGETS, with(widget("a"), &json!({"apiVersion": "fixture.belay.dev/v2"})))
                 .gives(400, json!({"reason": "BadRequest"})),
         ],

@@ -93,7 +93,7 @@ fn held() -> Case {
                 .eventually()
                 .in_part(CONTROLLERS),
             post(THINGS, with(thing(), &json!({"metadata": {"name": "late"}})))
-                .gives(405, json!({"reason": "MethodNotAllowed"})),
+                .refused(403, "Forbidden", "things.{ns}.example \"late\" is forbidden: create not allowed while custom resource definition is terminating"),
             merge(at(THINGS, "t"), json!({"metadata": {"finalizers": null}})).gives(200, json!({})),
             get(at(DEFINITIONS, "things.{ns}.example")).gives(404, json!({})).eventually(),
         ],

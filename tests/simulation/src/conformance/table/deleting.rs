@@ -52,15 +52,15 @@ fn preconditions() -> Case {
             delete_with(at(CONFIG_MAPS, "a?timeout=10s"), options(other, None)).gives(
                 409,
                 json!({
-                    "kind": "Status", "reason": "Conflict", "details": {"name": "a", "kind": "configmaps"},
-                    "message": format!("Operation cannot be fulfilled on configmaps \"a\": Precondition failed: UID in precondition: {other}, UID in object meta: <uid-1>"),
+                    "kind": "Status", "reason": "Conflict", "details": {"name": "a", "kind": "ConfigMap"},
+"message": format!("Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition ({other}) does not match the UID in record (<uid-1>). The object might have been deleted and then recreated"),
                 }),
             ),
             merge(at(CONFIG_MAPS, "a"), json!({"data": {"a": "2"}})).gives(200, json!({})),
             delete_with(at(CONFIG_MAPS, "a?timeout=10s"), options("{uid:a}", Some("{rv:a}"))).refused(
                 409,
                 "Conflict",
-                "Operation cannot be fulfilled on configmaps \"a\": Precondition failed: ResourceVersion in precondition: <rv-1>, ResourceVersion in object meta: <rv-2>",
+                "Operation cannot be fulfilled on ConfigMap \"a\": the ResourceVersion in the precondition (<rv-1>) does not match the ResourceVersion in record (<rv-2>). The object might have been modified",
             ),
             delete_with(at(CONFIG_MAPS, "a?timeout=10s"), options("{uid:a}", None)).gives(200, json!({"status": "Success"})),
             delete_with(at(CONFIG_MAPS, "a?timeout=10s"), options("{uid:a}", None)).gives(404, json!({"reason": "NotFound"})),

@@ -150,14 +150,18 @@ fn custom() -> Case {
 
 fn unknown() -> Case {
     case(
-        "what is not served is answered in words and not as an object",
+        "what is not served names no object",
         [
             get("/apis/nowhere.example").gives(404, json!("404 page not found\n")),
             get("/apis/nowhere.example/v1").gives(404, json!("404 page not found\n")),
             get("/apis/nowhere.example/v1/things").gives(404, json!("404 page not found\n")),
             get("/apis/fixture.belay.dev/v2").gives(404, json!("404 page not found\n")),
-            get("/apis/apps/v1beta1").gives(404, json!("404 page not found\n")),
-            get("/api/v2").gives(404, json!("404 page not found\n")),
+            get("/apis/apps/v1beta1").refused(
+                404,
+                "NotFound",
+                "the server could not find the requested resource",
+            ),
+            get("/api/v2").refused(404, "NotFound", "the server could not find the requested resource"),
         ],
     )
 }

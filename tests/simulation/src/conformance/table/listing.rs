@@ -7,6 +7,7 @@ use super::{
     widget, with,
 };
 use crate::conformance::row::{Case, Row, case, delete, get, post};
+use crate::server::Server;
 
 /// The cases.
 pub fn cases() -> Vec<Case> {
@@ -142,11 +143,11 @@ fn pages() -> Case {
             get(format!("{WIDGETS}?limit=2")).gives(200, json!({"items": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}], "metadata": {"continue": "<continue>", "remainingItemCount": 3}})).keep("one"),
             labelled("bb", json!({})),
             get(format!("{WIDGETS}?limit=2&continue={{continue:one}}")).gives(200, json!({"items": [{"metadata": {"name": "c"}}, {"metadata": {"name": "d"}}], "metadata": {"continue": "<continue>", "remainingItemCount": 1}})).keep("two"),
-            get(format!("{WIDGETS}?limit=2&continue={{continue:two}}")).gives(200, json!({"items": [{"metadata": {"name": "e"}}], "metadata": {"continue": null, "remainingItemCount": null}})),
+            get(format!("{WIDGETS}?limit=2&continue={{continue:two}}")).gives(200, json!({"items": [{"metadata": {"name": "e"}}], "metadata": {"continue": "", "remainingItemCount": null}})),
             get(format!("{WIDGETS}?limit=2&labelSelector=p%3D1")).gives(200, json!({"items": [{"metadata": {"name": "a"}}, {"metadata": {"name": "c"}}], "metadata": {"continue": "<continue>", "remainingItemCount": null}})).keep("sel"),
-            get(format!("{WIDGETS}?limit=2&labelSelector=p%3D1&continue={{continue:sel}}")).gives(200, json!({"items": [{"metadata": {"name": "d"}}], "metadata": {"continue": null}})),
-            get(format!("{WIDGETS}?limit=6")).gives(200, json!({"metadata": {"continue": null, "remainingItemCount": null}})),
-            get(format!("{WIDGETS}?limit=0")).gives(200, json!({"metadata": {"continue": null}})),
+            get(format!("{WIDGETS}?limit=2&labelSelector=p%3D1&continue={{continue:sel}}")).gives(200, json!({"items": [{"metadata": {"name": "d"}}], "metadata": {"continue": ""}})),
+            get(format!("{WIDGETS}?limit=6")).gives(200, json!({"metadata": {"continue": "", "remainingItemCount": null}})),
+            get(format!("{WIDGETS}?limit=0")).gives(200, json!({"metadata": {"continue": ""}})),
             get(format!("{WIDGETS}?limit=500")).gives(200, names(&["a", "b", "bb", "c", "d", "e"])),
             post(SECRETS, json!({"metadata": {"name": "a"}})).gives(201, json!({})),
             post(SECRETS, json!({"metadata": {"name": "b"}})).gives(201, json!({})),
@@ -228,10 +229,14 @@ fn expired() -> Case {
         [
             labelled("a", json!({})),
             labelled("b", json!({})),
-            // {"v":"meta.k8s.io/v1","rv":1,"start":"a\u0000"}: the second page of a list of the first version there was.
-            get(format!("{WIDGETS}?limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhXHUwMDAwIn0"))
-                .gives(410, json!({"reason": "Expired", "code": 410}))
-                .simulation_only("a real server forgets old versions only after minutes; how its tokens look inside is its own affair"),
+            get(format!("{WIDGETS}?limit=1")).gives(200, json!({})).keep("one"),
+            get(format!("{WIDGETS}?limit=1&continue={{continue:one}}"))
+                .gives(410, json!({
+                    "kind": "Status", "apiVersion": "v1", "metadata": {"continue": "<continue>"}, "status": "Failure", "reason": "Expired", "code": 410, "details": null,
+                    "message": "~The provided continue parameter is too old to display a consistent list result.",
+                }))
+                .after(Server::expire_tokens)
+                .simulation_only("a real server forgets versions after minutes"),
         ],
     )
 }

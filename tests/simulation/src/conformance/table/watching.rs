@@ -227,7 +227,7 @@ fn unserved() -> Case {
             get("/apis/fixture.belay.dev/v1/namespaces/{ns}/nothings?watch=true")
                 .gives(404, json!("404 page not found\n")),
             get("/api/v1/namespaces/{ns}/nothings?watch=true").gives(404, json!({"reason": "NotFound"})),
-            get(format!("{WIDGETS}?watch=true&resourceVersion=word")).gives(400, json!({})),
+            get(format!("{WIDGETS}?watch=true&resourceVersion=word")).gives(500, json!({})),
             get(format!("{WIDGETS}?watch=true&labelSelector=a%20b")).gives(400, json!({})),
             get(format!("{WIDGETS}?watch=true&sendInitialEvents=true")).gives(422, json!({})),
         ],
