@@ -105,8 +105,8 @@ fn cut(pattern: &Value, body: &Value) -> Value {
             .collect(),
         (Value::Object(wanted), Value::Array(found)) if wanted.contains_key("$has") => {
             let wanted = wanted["$has"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let fitting = |one: &Value| wanted.iter().find(|pattern| mismatches(pattern, one).is_empty());
-            found.iter().filter_map(|one| Some(cut(fitting(one)?, one))).collect()
+            let fitting = |pattern: &Value| found.iter().find(|one| mismatches(pattern, one).is_empty());
+            wanted.iter().filter_map(|pattern| Some(cut(pattern, fitting(pattern)?))).collect()
         }
         (Value::Array(wanted), Value::Array(found)) if wanted.len() == found.len() => {
             wanted.iter().zip(found).map(|(pattern, one)| cut(pattern, one)).collect()

@@ -87,7 +87,9 @@ fn limits() -> Case {
                 422,
                 json!({"message": "~spec.phase: Unsupported value: \"Lost\": supported values: \"Draft\", \"Active\", \"Retired\""}),
             ),
-            post(WIDGETS, spec(json!({"size": 101, "phase": "Lost", "color": 1}))).gives(422, json!({"reason": "Invalid"})),
+            post(WIDGETS, spec(json!({"size": 101, "phase": "Lost", "color": 1})))
+.gives(422, json!({"reason": "Invalid", "details": {"causes": {"$has": [{"field": "spec.color"}, {"field": "spec.phase"}, {"field": "spec.size"}]}}}))
+.in_part("a real server lists several causes in any order"),
             post(WIDGETS, spec(json!({"parts": [{"name": "bolt", "count": -1}]}))).gives(422, json!({"reason": "Invalid"})),
             post(STATIONS, with(station("{ns}"), &json!({"spec": {"state": "Ajar"}}))).gives(422, json!({"reason": "Invalid"})),
             post(STATIONS, station("{ns}")).gives(201, json!({})),
