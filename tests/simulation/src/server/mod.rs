@@ -2,20 +2,21 @@
 //!
 //! It is a state machine without threads, clocks and chance: the same calls at the same times give the same answers.
 //!
-//! - A request is taken apart in `path`, routed here, and served by `lists`, `watch`, `write`, `delete` and `scale`.
+//! - A request is taken apart in `path`, routed here, and served by `lists`, `watch`, `write`,
+//!   `delete` and `scale`.
 //! - What is there is in `store`; what is served in `kinds` and, for CRDs, in `crd`.
 //! - What may be done is decided by `access` and `admission`; how it is refused is worded in `status`.
 //! - What a cluster does by itself is in `controllers`.
 
 mod access;
 mod admission;
+mod call;
 mod controllers;
 mod crd;
 mod defaults;
 mod delete;
 mod discovery;
 mod events;
-#[path = "stub_fields.rs"]
 pub mod fields;
 mod kinds;
 mod lists;
@@ -23,7 +24,6 @@ mod metadata;
 mod patch;
 mod path;
 mod scale;
-#[path = "stub_schema.rs"]
 pub mod schema;
 mod select;
 mod status;
@@ -42,12 +42,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use access::CONTROLLER;
+use call::Call;
 use kinds::{Resource, Served, TableKey};
 use path::{Place, Query, Target};
 use status::{Result, Status};
 use store::{Key, Store};
 use watch::Watches;
-use write::Call;
 
 /// What a client sends.
 #[derive(Clone, Debug)]
@@ -138,7 +138,7 @@ impl Server {
             return false;
         }
         let crds = self.reconcile_crds(now);
-        let namespaces = self.reconcile_namespaces(now);
+        let namespaces = self.reconcile_namespaces(now) | self.furnish_namespaces(now);
         let garbage = self.collect_garbage(now);
         self.unsettled = crds || namespaces || garbage;
         self.unsettled
@@ -266,7 +266,9 @@ impl Server {
         }
         // Nothing else gives the controllers anything to do.
         let is_owned = event.new["metadata"].get("ownerReferences").is_some();
-        self.unsettled |= is_crd || event.deleted || is_owned || metadata::is_terminating(&event.new);
+        let is_new_namespace = table.1 == "namespaces" && event.old.is_none();
+        let is_terminating = metadata::is_terminating(&event.new);
+        self.unsettled |= is_crd || is_new_namespace || event.deleted || is_owned || is_terminating;
     }
 }
 
@@ -292,7 +294,7 @@ fn check_place(call: &Call<'_>, verb: &str) -> Result<()> {
     };
     if !is_served {
         return Err(if resource.custom.is_some() {
-            Status::page_not_found()
+            Status::not_found(resource, &place.name)
         } else {
             Status::not_simulated(format!("{}/{}", place.plural, place.subresource))
         });
