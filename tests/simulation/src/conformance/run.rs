@@ -22,13 +22,12 @@ const WRITE: &str = "BELAY_WRITE_CONFORMANCE";
 /// Runs a subject on the simulation, and on a real server if there is one. An error lists every row that is answered
 /// otherwise than it should be.
 pub async fn check(subject: &str, cases: &[Case]) -> Result<()> {
-    let real = match std::env::var_os(TEST_KUBECONFIG).filter(|named| !named.is_empty()) {
-        Some(kubeconfig) => Some(Side::real(&PathBuf::from(kubeconfig)).await?),
-        None => {
-            nothing_tried(&format!("no API server (set {TEST_KUBECONFIG}), so on the simulation alone"))?;
-            None
-        }
-    };
+    let mut real = None;
+    if let Some(kubeconfig) = std::env::var_os(TEST_KUBECONFIG).filter(|named| !named.is_empty()) {
+        real = Some(Side::real(&PathBuf::from(kubeconfig)).await?);
+    } else {
+        nothing_tried(&format!("no API server (set {TEST_KUBECONFIG}), so on a real one"))?;
+    }
     let mut recorded = recorded::read(subject)?;
     let mut complaints = Vec::new();
     if let Some(real) = &real {

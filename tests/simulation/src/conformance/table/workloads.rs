@@ -1,4 +1,4 @@
-//! Deployments, StatefulSets, ReplicaSets and pods, as far as steps scale and watch them.
+//! Workloads and their pods, as far as steps scale and watch them.
 
 use serde_json::{Value, json};
 use standins::{fixtures, kinds};
