@@ -81,6 +81,12 @@ impl Normaliser {
                 });
                 sorted.into_iter().map(|one| self.replaced(one, key, place)).collect()
             }
+            // Discovery lists the kinds of CRDs in no order at all.
+            Value::Array(all) if key == "resources" && all.iter().all(|one| one["name"].is_string()) => {
+                let mut sorted: Vec<&Value> = all.iter().collect();
+                sorted.sort_by_key(|one| one["name"].as_str().unwrap_or_default().to_owned());
+                sorted.into_iter().map(|one| self.replaced(one, key, place)).collect()
+            }
             Value::Array(all) => all.iter().map(|one| self.replaced(one, key, place)).collect(),
             Value::Object(all) => {
                 let inner = Place { list: all.contains_key("items"), bookmark: place.is_bookmark(all) };
