@@ -26,7 +26,7 @@ pub async fn check(subject: &str, cases: &[Case]) -> Result<()> {
     if let Some(kubeconfig) = std::env::var_os(TEST_KUBECONFIG).filter(|named| !named.is_empty()) {
         real = Some(Side::real(&PathBuf::from(kubeconfig)).await?);
     } else {
-        nothing_tried(&format!("no API server (set {TEST_KUBECONFIG}), so on a real one"))?;
+        nothing_tried(&format!("no API server (set {TEST_KUBECONFIG}) to compare the simulation with"))?;
     }
     let mut recorded = recorded::read(subject)?;
     let mut complaints = Vec::new();
