@@ -58,6 +58,7 @@ impl Simulated {
     ) -> Result<Outcome> {
         let (switch, orders) = KillSwitch::new();
         let started = Instant::now();
+        self.world.begin_anew();
         let process = self.world.processes.start(&self.node, command.env.clone(), self.world.draw_seed());
         let upstream = Upstream::from_client(self.world.client(&format!("pid {}", process.pid())));
         let mut faults = faults(&process);

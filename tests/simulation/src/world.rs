@@ -36,6 +36,7 @@ type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
 #[derive(Clone)]
 pub struct World {
     shared: Arc<Mutex<Shared>>,
+    seed: u64,
     /// When it began.
     pub began: Instant,
     /// Where processes run unless a schedule says otherwise.
@@ -73,6 +74,7 @@ impl World {
                 trace: None,
                 violations: Vec::new(),
             })),
+            seed,
             began,
             node: Arc::new(Node::new("node-a", began, epoch)),
             processes: Processes::default(),
@@ -83,6 +85,11 @@ impl World {
     #[must_use]
     pub fn now(&self) -> Timestamp {
         EPOCH.parse::<Timestamp>().expect("a time") + self.began.elapsed()
+    }
+
+    /// Draws anew from the seed: a run that starts from the same state is the same run, whatever was before it.
+    pub fn begin_anew(&self) {
+        self.shared().random.seed(self.seed);
     }
 
     /// A number of a process's own, from the seed.

@@ -98,6 +98,7 @@ fn main() -> ExitCode {
     if suite.arguments.list {
         return ExitCode::SUCCESS;
     }
+    println!("simulated points: {} of {}", suite.passed, suite.passed + suite.failed);
     println!("{} passed, {} failed", suite.passed, suite.failed);
     ExitCode::from(u8::from(suite.failed > 0 || suite.passed == 0))
 }
