@@ -11,6 +11,7 @@
 
 pub mod disturb;
 pub mod explore;
+pub mod mutants;
 pub mod process;
 pub mod runner;
 pub mod server;
