@@ -215,6 +215,8 @@ pub struct Actor {
     revived: Mutex<HashMap<ObjectRef, String>>,
     /// What this process has made, by hashes: there may be thousands.
     made: Mutex<HashSet<u64>>,
+    /// What this process has deleted, by hashes.
+    deleted: Mutex<HashSet<u64>>,
     /// The moves that this process has begun, where it alone has made any of the journal's. By hashes too.
     tried: Option<Mutex<HashSet<u64>>>,
 }
@@ -275,6 +277,7 @@ impl Actor {
             set: Mutex::default(),
             revived: Mutex::default(),
             made: Mutex::default(),
+            deleted: Mutex::default(),
         }
     }
 
@@ -598,9 +601,15 @@ impl Actor {
         };
         for _ in 0..CONFLICTS {
             let Some(found) = &live else { return Ok(false) };
-            if known.as_ref().is_some_and(|image| image.uid != uid(found)) {
-                // Another one bears the name: the one that was to go is gone.
-                return Ok(false);
+            if let Some(image) = &mut known
+                && image.uid != uid(found)
+            {
+                if !self.is_restored(object, image, found) {
+                    // Another one bears the name: the one that was to go is gone.
+                    return Ok(false);
+                }
+                *image = PreImage::of(found);
+                Box::pin(self.journal_again(step, Before::Object(image.clone()))).await?;
             }
             if is_going(found) {
                 let gone = uid(found).to_owned();
@@ -635,6 +644,7 @@ impl Actor {
                         drop((live, answer));
                         self.until_removed(object, &gone, removal).await?;
                     }
+                    lock(&self.deleted).insert(hash_of(object));
                     return Ok(true);
                 }
                 Err(failure) if failure.is_not_found(&object.name) => return Ok(true),
@@ -820,6 +830,25 @@ impl Actor {
     pub(crate) fn never_tried(&self, entry: &Entry) -> bool {
         let Some(tried) = &self.tried else { return false };
         !lock(tried).contains(&hash_of(&(&entry.object, entry.action.key())))
+    }
+
+    /// Whether a move takes away what an earlier attempt had taken away already, and has restored since: its undo could not
+    /// be marked in the journal.
+    pub(crate) fn is_undone(&self, step: &Move, entries: &Entries) -> bool {
+        let image = entries.find(step).and_then(Entry::pre_image);
+        matches!(step.action, Action::Delete(_))
+            && image.zip(step.live.as_ref().map(Body::value)).is_some_and(|(image, live)| {
+                image.uid != uid(&live) && self.is_restored(&step.object, image, &live)
+            })
+    }
+
+    /// Whether an object that bears another uid than its pre-image was restored from it by an earlier attempt.
+    fn is_restored(&self, object: &ObjectRef, image: &PreImage, found: &Value) -> bool {
+        let resumes = self.tried.is_none();
+        resumes
+            && !is_going(found)
+            && !lock(&self.deleted).contains(&hash_of(object))
+            && without_server_fields(found) == image.object.value()
     }
 
     /// Whether this process has made an object, and has not taken it back.

@@ -743,7 +743,10 @@ impl<S: Step> Run<'_, S> {
         let mut written: HashSet<ObjectRef> = HashSet::new();
         for phase in plan.phases.iter_mut().chain(std::iter::once(&mut plan.point_of_no_return)) {
             for chain in phase.iter_mut() {
-                chain.moves.retain(|step| written.contains(&step.object) || !is_made(step, &entries));
+                chain.moves.retain(|step| {
+                    let is_made = is_made(step, &entries) && !migration.actor.is_undone(step, &entries);
+                    written.contains(&step.object) || !is_made
+                });
             }
             written.extend(phase.iter().flat_map(written_by).cloned());
         }

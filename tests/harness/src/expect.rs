@@ -201,6 +201,15 @@ pub fn with_blocked_undo(mut ends: Vec<Allowed>, struck: &Call, before: &[Call])
     ends
 }
 
+/// Adds exit 3 where the lock is had only when the deadline has passed: nothing was begun.
+#[must_use]
+pub fn with_late_lock(mut ends: Vec<Allowed>, struck: &Call, stage: Stage) -> Vec<Allowed> {
+    if matches!(struck.class, Class::Lease(_)) && stage == Stage::Preflight {
+        ends.push(REFUSED);
+    }
+    ends
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

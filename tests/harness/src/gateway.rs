@@ -528,7 +528,7 @@ impl Shared {
                 call.fate = fate;
                 call.status = status;
                 let settled = call.clone();
-                let same = |struck: &&mut Call| struck.at == settled.at && struck.key() == settled.key();
+                let same = |struck: &&mut Call| struck.named() == settled.named();
                 if let Some(struck) = log.record.struck.iter_mut().find(same) {
                     *struck = settled;
                 }

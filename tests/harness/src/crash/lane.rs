@@ -13,7 +13,7 @@ use crate::{
         point::{Place, Script},
         sample::{Group, Kind},
     },
-    expect::{Allowed, Stage, allowed, with_blocked_undo},
+    expect::{Allowed, Stage, allowed, with_blocked_undo, with_late_lock},
     fault::{At, Fault, Scope},
     run::Outcome,
     state::{Area, Bookkeeping, Diff, Identity, Key, State, clear, own_areas},
@@ -117,6 +117,8 @@ impl<S: Scenario> Lane<S> {
         // What fails until the deadline works again for undo.
         if status < 500 {
             ends = with_blocked_undo(ends, struck, before);
+        } else {
+            ends = with_late_lock(ends, struck, stage);
         }
         (stage, self.scenario.expect(struck, stage, ends))
     }

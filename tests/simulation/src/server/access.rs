@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::Server;
+use super::call::Call;
 use super::status::{About, Result, Status};
-use super::write::{Call, Done};
+use super::write::Done;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -39,8 +40,8 @@ impl Wish<'_> {
             let any_of_it = !self.subresource.is_empty() && one == format!("*/{}", self.subresource);
             one == "*" || one == whole || any_of_it
         });
-        let names = list("resourceNames");
-        let named = names.is_empty() || (!self.name.is_empty() && names.iter().any(|one| *one == self.name));
+        let only = list("resourceNames");
+        let named = only.is_empty() || (!self.name.is_empty() && only.iter().any(|one| *one == self.name));
         has("verbs", self.verb) && has("apiGroups", self.group) && resource && named
     }
 

@@ -4,10 +4,10 @@
 use serde_json::{Value, json};
 
 use super::Server;
+use super::call::Call;
 use super::kinds::Resource;
 use super::metadata;
 use super::status::{About, Result, Status};
-use super::write::Call;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {

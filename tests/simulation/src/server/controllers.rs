@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::delete::{FOREGROUND, ORPHAN, Options, Propagation};
 use super::kinds::{Resource, TableKey};
@@ -193,6 +193,35 @@ impl Server {
         self.resource_of(table).is_some_and(|resource| {
             self.controller_update(&resource.group.clone(), &resource.plural.clone(), new, now).is_ok()
         })
+    }
+
+    /// Gives each namespace what every namespace has.
+    pub(crate) fn furnish_namespaces(&mut self, now: Timestamp) -> bool {
+        let namespaces = self.store.table(&(String::new(), "namespaces".to_owned()));
+        let active: Vec<String> = namespaces
+            .into_iter()
+            .flat_map(|table| &table.objects)
+            .filter(|(_, namespace)| !metadata::is_terminating(namespace))
+            .map(|((_, name), _)| name.clone())
+            .collect();
+        let mut changed = false;
+        for namespace in active {
+            let about = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
+                endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed \
+                across distributions of Kubernetes clusters.";
+            let bundle = json!({
+                "metadata": {"name": "kube-root-ca.crt", "annotations": {"kubernetes.io/description": about}},
+                "data": {"ca.crt": "simulated"},
+            });
+            let account = json!({"metadata": {"name": "default"}});
+            for (plural, mut object) in [("configmaps", bundle), ("serviceaccounts", account)] {
+                if self.get_raw("", plural, &namespace, metadata::text(&object, "name")).is_none() {
+                    metadata::set(&mut object, "namespace", namespace.as_str());
+                    changed |= self.controller_create("", plural, object, now).is_ok();
+                }
+            }
+        }
+        changed
     }
 
     /// Empties namespaces that are being deleted, and lets them go when they are empty.

@@ -1,4 +1,4 @@
-//! The life of a CustomResourceDefinition: its names are accepted, it is established, served, and in the end cleaned up.
+//! The life of a CRD: its names are accepted, it is established, served, and in the end cleaned up.
 
 use std::sync::Arc;
 

@@ -47,8 +47,10 @@ pub(crate) fn complete(resource: &Resource, object: &mut Value) {
             default(constraints, "matchPolicy", "Equivalent");
             default(constraints, "namespaceSelector", json!({}));
             default(constraints, "objectSelector", json!({}));
-            if let Some(rules) = constraints.get_mut("resourceRules").and_then(Value::as_array_mut) {
-                rules.iter_mut().for_each(|rule| default(rule, "scope", "*"));
+            for rule in
+                constraints.get_mut("resourceRules").and_then(Value::as_array_mut).into_iter().flatten()
+            {
+                default(rule, "scope", "*");
             }
         }
         ("apiextensions.k8s.io", _) => super::crd::complete(object),
@@ -163,11 +165,16 @@ fn complete_workload(plural: &str, object: &mut Value) {
 }
 
 fn complete_job(spec: &mut Value) {
+    if spec.get("parallelism").is_none() {
+        default(spec, "completions", 1);
+    }
     default(spec, "parallelism", 1);
-    default(spec, "completions", 1);
-    default(spec, "backoffLimit", 6);
+    default(spec, "backoffLimit", if spec.get("backoffLimitPerIndex").is_some() { i32::MAX } else { 6 });
     default(spec, "completionMode", "NonIndexed");
     default(spec, "suspend", false);
+    default(spec, "manualSelector", false);
+    let replaced = if spec.get("podFailurePolicy").is_some() { "Failed" } else { "TerminatingOrFailed" };
+    default(spec, "podReplacementPolicy", replaced);
     complete_template(spec);
 }
 
@@ -175,6 +182,22 @@ fn complete_template(spec: &mut Value) {
     if spec["template"]["spec"].is_object() {
         complete_pod(&mut spec["template"]["spec"]);
     }
+}
+
+/// What admission puts into pods. The volume with the account's token is left out: nothing runs that would read it.
+pub(crate) fn admit_pod(spec: &mut Value) {
+    default(spec, "serviceAccountName", "default");
+    let account = spec["serviceAccountName"].clone();
+    default(spec, "serviceAccount", account);
+    default(spec, "priority", 0);
+    default(spec, "preemptionPolicy", "PreemptLowerPriority");
+    let node = |problem: &str| {
+        json!({
+            "key": format!("node.kubernetes.io/{problem}"), "operator": "Exists", "effect": "NoExecute",
+            "tolerationSeconds": 300,
+        })
+    };
+    default(spec, "tolerations", json!([node("not-ready"), node("unreachable")]));
 }
 
 fn complete_pod(spec: &mut Value) {

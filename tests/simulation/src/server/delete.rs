@@ -5,10 +5,11 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use super::call::Call;
 use super::kinds::Resource;
 use super::status::{About, Result, Status};
 use super::store::Key;
-use super::write::{Call, Done, seconds};
+use super::write::{Done, seconds};
 use super::{Server, crd, lists, metadata};
 
 /// Holds an object until its dependents are gone.

@@ -316,7 +316,9 @@ pub fn apply(
     let mut merged = match &last {
         Some(last) => {
             let mut owned = ours.fields.clone();
-            entries.iter().for_each(|entry| owned.add(&entry.fields));
+            for entry in &entries {
+                owned.add(&entry.fields);
+            }
             prune(of, merged, &last.fields, &owned)
         }
         None => merged,

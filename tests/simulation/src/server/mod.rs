@@ -2,20 +2,21 @@
 //!
 //! It is a state machine without threads, clocks and chance: the same calls at the same times give the same answers.
 //!
-//! - A request is taken apart in `path`, routed here, and served by `lists`, `watch`, `write`, `delete` and `scale`.
+//! - A request is taken apart in `path`, routed here, and served by `lists`, `watch`, `write`,
+//!   `delete` and `scale`.
 //! - What is there is in `store`; what is served in `kinds` and, for CRDs, in `crd`.
 //! - What may be done is decided by `access` and `admission`; how it is refused is worded in `status`.
 //! - What a cluster does by itself is in `controllers`.
 
 mod access;
 mod admission;
+mod call;
 mod controllers;
 mod crd;
 mod defaults;
 mod delete;
 mod discovery;
 mod events;
-
 pub mod fields;
 mod kinds;
 mod lists;
@@ -23,7 +24,6 @@ mod metadata;
 mod patch;
 mod path;
 mod scale;
-
 pub mod schema;
 mod select;
 mod status;
@@ -31,6 +31,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod watch;
+pub mod workloads;
 mod write;
 
 use std::sync::Arc;
@@ -42,12 +43,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use access::CONTROLLER;
+use call::Call;
 use kinds::{Resource, Served, TableKey};
 use path::{Place, Query, Target};
 use status::{Result, Status};
 use store::{Key, Store};
 use watch::Watches;
-use write::Call;
+use workloads::Objects;
 
 /// What a client sends.
 #[derive(Clone, Debug)]
@@ -138,9 +140,10 @@ impl Server {
             return false;
         }
         let crds = self.reconcile_crds(now);
-        let namespaces = self.reconcile_namespaces(now);
+        let namespaces = self.reconcile_namespaces(now) | self.furnish_namespaces(now);
         let garbage = self.collect_garbage(now);
-        self.unsettled = crds || namespaces || garbage;
+        let workloads = workloads::reconcile(self, now);
+        self.unsettled = crds || namespaces || garbage || workloads;
         self.unsettled
     }
 
@@ -266,7 +269,9 @@ impl Server {
         }
         // Nothing else gives the controllers anything to do.
         let is_owned = event.new["metadata"].get("ownerReferences").is_some();
-        self.unsettled |= is_crd || event.deleted || is_owned || metadata::is_terminating(&event.new);
+        let is_new_namespace = table.1 == "namespaces" && event.old.is_none();
+        let is_terminating = metadata::is_terminating(&event.new);
+        self.unsettled |= is_crd || is_new_namespace || event.deleted || is_owned || is_terminating;
     }
 }
 
@@ -292,7 +297,7 @@ fn check_place(call: &Call<'_>, verb: &str) -> Result<()> {
     };
     if !is_served {
         return Err(if resource.custom.is_some() {
-            Status::page_not_found()
+            Status::not_found(resource, &place.name)
         } else {
             Status::not_simulated(format!("{}/{}", place.plural, place.subresource))
         });
@@ -403,5 +408,29 @@ impl Server {
             Answer::Whole { body, .. } => Err(body),
             Answer::Watch { .. } => Err(Value::Null),
         }
+    }
+}
+
+/// The controllers of workloads write as any other does. A refusal is theirs to live with: they look again.
+impl Objects for Server {
+    fn list(&self, group: &str, resource: &str) -> Vec<Arc<Value>> {
+        let table = self.store.table(&(group.to_owned(), resource.to_owned()));
+        table.into_iter().flat_map(|table| table.objects.values()).cloned().collect()
+    }
+
+    fn create(&mut self, group: &str, resource: &str, object: Value, now: Timestamp) {
+        let _ = self.controller_create(group, resource, object, now);
+    }
+
+    fn update(&mut self, group: &str, resource: &str, object: Value, now: Timestamp) {
+        let _ = self.controller_update(group, resource, object, now);
+    }
+
+    fn update_status(&mut self, group: &str, resource: &str, object: Value, now: Timestamp) {
+        let _ = self.controller_update_status(group, resource, object, now);
+    }
+
+    fn delete(&mut self, group: &str, resource: &str, namespace: &str, name: &str, now: Timestamp) {
+        let _ = self.controller_delete(group, resource, namespace, name, now);
     }
 }

@@ -46,24 +46,24 @@ pub(crate) fn patched(mut object: Value, content_type: &str, patch: &[u8]) -> Re
 pub(crate) fn apply_conflict(conflicts: &[Conflict]) -> Status {
     let causes = conflicts.iter().map(|conflict| {
         json!({
-            "reason": "FieldManagerConflict", "message": format!("conflict with {}", conflict.manager),
+            "reason": "FieldManagerConflict", "message": format!("conflict with {}", conflict.shown),
             "field": conflict.field,
         })
     });
     let message = match conflicts {
-        [one] => format!("Apply failed with 1 conflict: conflict with {}: {}", one.manager, one.field),
+        [one] => format!("Apply failed with 1 conflict: conflict with {}: {}", one.shown, one.field),
         all => {
-            let mut managers: Vec<&String> = all.iter().map(|conflict| &conflict.manager).collect();
+            let mut managers: Vec<&String> = all.iter().map(|conflict| &conflict.shown).collect();
             managers.sort();
             managers.dedup();
             let mut lines = Vec::new();
             for manager in managers {
                 lines.push(format!("conflicts with {manager}:"));
-                let of = all.iter().filter(|conflict| conflict.manager == *manager);
+                let of = all.iter().filter(|conflict| conflict.shown == *manager);
                 lines.extend(of.map(|conflict| format!("- {}", conflict.field)));
             }
             format!("Apply failed with {} conflicts: {}", all.len(), lines.join("\n"))
         }
     };
-    Status::apply_conflict(message, causes.collect())
+    Status::apply_conflict(&message, &causes.collect::<Vec<_>>())
 }

@@ -140,16 +140,12 @@ fn decode(text: &str, in_query: bool) -> String {
         let encoded = (bytes[at] == b'%')
             .then(|| text.get(at + 1..at + 3).and_then(|hex| u8::from_str_radix(hex, 16).ok()))
             .flatten();
-        match encoded {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(if in_query && bytes[at] == b'+' { b' ' } else { bytes[at] });
-                at += 1;
-            }
-        }
+        out.push(match encoded {
+            Some(byte) => byte,
+            None if in_query && bytes[at] == b'+' => b' ',
+            None => bytes[at],
+        });
+        at += if encoded.is_some() { 3 } else { 1 };
     }
     String::from_utf8_lossy(&out).into_owned()
 }

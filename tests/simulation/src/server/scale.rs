@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::call::Call;
 use super::path::Place;
 use super::status::{About, Result, Status, invalid_value};
-use super::write::{Call, Done};
+use super::write::Done;
 use super::{Server, metadata, patch};
 
 /// The scale of a workload.

@@ -32,6 +32,7 @@ pub struct Cause {
 }
 
 /// One level of a schema.
+#[allow(clippy::struct_excessive_bools, reason = "each is a keyword of its own")]
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     types: Vec<String>,
@@ -190,7 +191,9 @@ fn prune_nulls(value: &mut Value, node: Option<&Node>) {
             true
         }),
         Value::Array(items) => {
-            items.iter_mut().for_each(|item| prune_nulls(item, node.items.as_deref()));
+            for item in items {
+                prune_nulls(item, node.items.as_deref());
+            }
         }
         _ => {}
     }

@@ -49,24 +49,22 @@ impl<'a> About<'a> {
 }
 
 impl Status {
-    fn new(code: u16, reason: &str, message: String, details: Value) -> Self {
-        let mut body = json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
-            "reason": reason, "details": details, "code": code,
-        });
-        if let Value::Object(fields) = &mut body {
-            fields.retain(|key, value| match key.as_str() {
-                "reason" => !reason.is_empty(),
-                "details" => !value.is_null(),
-                _ => true,
-            });
+    fn new(code: u16, reason: &str, message: impl Into<String>, details: Value) -> Self {
+        let mut body =
+            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code});
+        body["message"] = Value::String(message.into());
+        if !reason.is_empty() {
+            body["reason"] = reason.into();
+        }
+        if !details.is_null() {
+            body["details"] = details;
         }
         Self { code, body }
     }
 
     /// What this server does not know. Nobody may take it for an answer of the real one.
     pub fn not_simulated(what: impl Into<String>) -> Self {
-        Self::new(501, "NotSimulated", what.into(), Value::Null)
+        Self::new(501, "NotSimulated", what, Value::Null)
     }
 
     pub fn is_not_simulated(&self) -> bool {
@@ -83,7 +81,7 @@ impl Status {
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
-        Self::new(400, "BadRequest", message.into(), Value::Null)
+        Self::new(400, "BadRequest", message, Value::Null)
     }
 
     pub fn not_found(resource: &Resource, name: &str) -> Self {
@@ -119,7 +117,7 @@ impl Status {
     }
 
     /// Server-side apply met fields of others.
-    pub fn apply_conflict(message: String, causes: Vec<Value>) -> Self {
+    pub fn apply_conflict(message: &str, causes: &[Value]) -> Self {
         Self::new(409, "Conflict", message, json!({"causes": causes}))
     }
 
@@ -167,7 +165,7 @@ impl Status {
     }
 
     pub fn expired(message: impl Into<String>) -> Self {
-        Self::new(410, "Expired", message.into(), Value::Null)
+        Self::new(410, "Expired", message, Value::Null)
     }
 
     pub fn method_not_allowed() -> Self {
@@ -185,7 +183,7 @@ impl Status {
 
     /// The store itself refuses, for which the server has no reason to give.
     pub fn internal(message: impl Into<String>) -> Self {
-        Self::new(500, "", message.into(), Value::Null)
+        Self::new(500, "", message, Value::Null)
     }
 
     /// An answer to a delete that removed the object.

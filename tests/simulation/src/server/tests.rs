@@ -458,13 +458,13 @@ fn all_versions_of_a_kind_show_the_same_objects() {
 fn dependents_follow_their_owner() {
     let mut client = Client::new();
     let owner = client.ok("POST", MAPS, &map("owner"));
-    let owned = |name: &str| {
+    let dependent = |name: &str| {
         json!({"metadata": {"name": name, "ownerReferences": [{
             "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"],
             "blockOwnerDeletion": true,
         }]}})
     };
-    client.ok("POST", MAPS, &owned("a"));
+    client.ok("POST", MAPS, &dependent("a"));
     client.settle();
     client.ok("DELETE", &format!("{MAPS}/owner"), &json!({"propagationPolicy": "Orphan"}));
     client.settle();
@@ -472,7 +472,7 @@ fn dependents_follow_their_owner() {
     assert!(client.get(&format!("{MAPS}/a"))["metadata"].get("ownerReferences").is_none());
     // One whose owner never was, or is another by now.
     client.ok("POST", MAPS, &map("owner"));
-    client.ok("POST", MAPS, &owned("b"));
+    client.ok("POST", MAPS, &dependent("b"));
     client.settle();
     assert_eq!(client.call("GET", &format!("{MAPS}/b"), &Value::Null).0, 404);
     assert_eq!(client.call("GET", &format!("{MAPS}/owner"), &Value::Null).0, 200);
@@ -482,20 +482,23 @@ fn dependents_follow_their_owner() {
 fn an_owner_that_is_deleted_in_the_foreground_goes_last() {
     let mut client = Client::new();
     let owner = client.ok("POST", MAPS, &map("owner"));
-    let mut owned = json!({"metadata": {"name": "a", "finalizers": ["x/y"], "ownerReferences": [{
+    let mut dependent = json!({"metadata": {"name": "a", "finalizers": ["x/y"], "ownerReferences": [{
         "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"],
         "blockOwnerDeletion": true,
     }]}});
-    client.ok("POST", MAPS, &owned);
+    client.ok("POST", MAPS, &dependent);
     let going = client.ok("DELETE", &format!("{MAPS}/owner"), &json!({"propagationPolicy": "Foreground"}));
     assert_eq!(going["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     client.settle();
-    owned = client.get(&format!("{MAPS}/a"));
-    assert!(metadata::is_terminating(&owned));
+    dependent = client.get(&format!("{MAPS}/a"));
+    assert!(metadata::is_terminating(&dependent));
     client.get(&format!("{MAPS}/owner"));
     client.ok("MERGE", &format!("{MAPS}/a"), &json!({"metadata": {"finalizers": null}}));
     client.settle();
-    assert!(client.get(MAPS)["items"].as_array().unwrap().is_empty());
+    let left = client.get(MAPS);
+    let names: Vec<&str> =
+        left["items"].as_array().unwrap().iter().map(|one| metadata::text(one, "name")).collect();
+    assert_eq!(names, ["kube-root-ca.crt"], "every namespace has that");
 }
 
 #[test]

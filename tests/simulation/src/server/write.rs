@@ -6,174 +6,15 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::admission::Operation;
+use super::call::Call;
 use super::fields::{self, Writer};
 use super::kinds::{Generation, Resource};
-use super::path::{Place, Query};
-use super::status::{About, Result, Status, invalid_value, required_value};
-use super::store::Key;
-use super::{Request, Server, defaults, events, lists, metadata, patch, scale};
-
-/// One request to a resource.
-pub(crate) struct Call<'a> {
-    pub resource: &'a Arc<Resource>,
-    pub place: &'a Place,
-    pub query: &'a Query,
-    pub request: &'a Request,
-    pub now: Timestamp,
-}
+use super::schema::Cause;
+use super::status::{About, Result, Status, forbidden_value, invalid_value, required_value};
+use super::{Server, defaults, lists, metadata, patch, scale};
 
 /// The HTTP status of a success, and its body.
 pub(crate) type Done = (u16, Value);
-
-impl<'a> Call<'a> {
-    pub fn key(&self) -> Key {
-        (self.place.namespace.clone(), self.place.name.clone())
-    }
-
-    pub fn dry_run(&self) -> Result<bool> {
-        match self.query.get("dryRun") {
-            "" => Ok(false),
-            "All" => Ok(true),
-            other => Err(Status::not_simulated(format!("dryRun={other}"))),
-        }
-    }
-
-    fn is_strict(&self) -> Result<bool> {
-        match self.query.get("fieldValidation") {
-            "" | "Warn" | "Ignore" => Ok(false),
-            "Strict" => Ok(true),
-            other => Err(Status::not_simulated(format!("fieldValidation={other}"))),
-        }
-    }
-
-    fn manager(&self) -> &'a str {
-        match self.query.get("fieldManager") {
-            "" if self.request.agent.is_empty() => "unknown",
-            "" => &self.request.agent,
-            named => named,
-        }
-    }
-
-    /// The body as an object of the resource, in the form in which it is stored.
-    fn object(&self) -> Result<Value> {
-        if !matches!(self.request.content_type.as_str(), "" | "application/json") {
-            return Err(Status::not_simulated(format!("the content type {}", self.request.content_type)));
-        }
-        let object = self.json()?;
-        self.check_type(&object)?;
-        self.stored(object)
-    }
-
-    pub fn json(&self) -> Result<Value> {
-        let object: Value = serde_json::from_slice(&self.request.body).map_err(|error| {
-            Status::bad_request(format!(
-                "the object provided is unrecognized (must be of type {}): {error}",
-                self.resource.kind
-            ))
-        })?;
-        if object.is_object() {
-            Ok(object)
-        } else {
-            Err(Status::bad_request(format!(
-                "the object provided is unrecognized (must be of type {}): it is no object",
-                self.resource.kind
-            )))
-        }
-    }
-
-    fn check_type(&self, object: &Value) -> Result<()> {
-        let resource = self.resource;
-        let said = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
-        let (kind, version) = (said("kind"), said("apiVersion"));
-        if resource.custom.is_some() && (kind.is_empty() || version.is_empty()) {
-            let missing = if kind.is_empty() { "Kind" } else { "apiVersion" };
-            let body = String::from_utf8_lossy(&self.request.body);
-            let summary: String = body.chars().take(30).collect();
-            let summary = if body.len() > 30 { format!("{summary} ...") } else { summary };
-            return Err(Status::bad_request(format!(
-                "the object provided is unrecognized (must be of type {}): Object '{missing}' is missing in '{body}' \
-                 ({summary})",
-                resource.kind
-            )));
-        }
-        if !version.is_empty() && version != resource.api_version() {
-            return Err(Status::bad_request(format!(
-                "the API version in the data ({version}) does not match the expected API version ({})",
-                resource.api_version()
-            )));
-        }
-        if !kind.is_empty() && kind != resource.kind {
-            if resource.custom.is_some() {
-                let cause = invalid_value("kind", &kind.into(), &format!("must be {}", resource.kind));
-                let name = metadata::text(object, "name");
-                return Err(Status::invalid(&About::kind(resource, name), &[cause]));
-            }
-            return Err(Status::bad_request(format!(
-                "{kind} in version \"{}\" cannot be handled as a {}: converting ({kind}) to ({}): unknown conversion",
-                resource.version, resource.kind, resource.kind
-            )));
-        }
-        Ok(())
-    }
-
-    /// What the server makes of what it was sent: nothing that the schema does not know, and all defaults.
-    fn stored(&self, mut object: Value) -> Result<Value> {
-        let resource = self.resource;
-        object["apiVersion"] = resource.stored_api_version().into();
-        object["kind"] = resource.kind.as_str().into();
-        if resource.group == "events.k8s.io" {
-            events::to_core(&mut object);
-        }
-        metadata::normalise(&mut object);
-        if let Some(schema) = resource.schema() {
-            let sent = self.is_strict()?.then(|| object.clone());
-            schema.prune(&mut object);
-            if let Some(sent) = sent {
-                self.refuse_unknown_fields(&sent, &object)?;
-            }
-            schema.default(&mut object);
-        } else if resource.custom.is_none() {
-            defaults::complete(resource, &mut object);
-        }
-        Ok(object)
-    }
-
-    fn refuse_unknown_fields(&self, sent: &Value, kept: &Value) -> Result<()> {
-        let mut unknown = Vec::new();
-        lost("", sent, kept, &mut unknown);
-        if unknown.is_empty() {
-            return Ok(());
-        }
-        let unknown: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
-        Err(Status::bad_request(format!(
-            "{kind} in version \"{}\" cannot be handled as a {kind}: strict decoding error: {}",
-            self.resource.version,
-            unknown.join(", "),
-            kind = self.resource.kind,
-        )))
-    }
-}
-
-/// The paths of what was sent and not kept.
-fn lost(path: &str, sent: &Value, kept: &Value, out: &mut Vec<String>) {
-    match (sent, kept) {
-        (Value::Object(sent), Value::Object(kept)) => {
-            for (name, value) in sent {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                match kept.get(name) {
-                    Some(kept) => lost(&path, value, kept, out),
-                    None => out.push(path),
-                }
-            }
-        }
-        (Value::Array(sent), Value::Array(kept)) => {
-            for (index, (sent, kept)) in sent.iter().zip(kept).enumerate() {
-                lost(&format!("{path}[{index}]"), sent, kept, out);
-            }
-        }
-        _ => {}
-    }
-}
 
 impl Server {
     fn track(call: &Call<'_>, old: Option<&Value>, new: &mut Value) {
@@ -188,7 +29,10 @@ impl Server {
         {
             metadata::keep(new, old, "managedFields");
         }
-        fields::track_update(old, new, &writer, call.resource.schema());
+        match old {
+            Some(old) if call.place.subresource == "scale" => fields::track_scale(old, new, &writer),
+            _ => fields::track_update(old, new, &writer, call.resource.schema()),
+        }
     }
 
     pub(crate) fn create(&mut self, call: &Call<'_>) -> Result<Done> {
@@ -216,11 +60,11 @@ impl Server {
         }
         metadata::set(&mut object, "uid", self.store.next_uid());
         metadata::set(&mut object, "creationTimestamp", seconds(call.now));
-        self.prepare_create(&resource, &mut object, call.now)?;
+        prepare_create(&resource, &mut object)?;
         if tracked {
             Self::track(call, None, &mut object);
         }
-        self.validate(&resource, &object, None)?;
+        validate(&resource, &object, None)?;
         self.admit(&resource, Operation::Create, &call.place.subresource, &object, None)?;
         self.admit_quota(&resource, &object)?;
         if !sent_version.is_empty() && sent_version != "0" {
@@ -234,50 +78,6 @@ impl Server {
             object = Value::clone(&self.commit(&resource.table, &key, object));
         }
         Ok((201, lists::shown(&resource, object)))
-    }
-
-    /// What each kind makes of an object before it is there.
-    fn prepare_create(&mut self, resource: &Resource, object: &mut Value, now: Timestamp) -> Result<()> {
-        if resource.generation != Generation::Never {
-            metadata::set(object, "generation", 1);
-        }
-        if resource.status
-            && let Value::Object(fields) = object
-        {
-            fields.remove("status");
-        }
-        match (resource.group.as_str(), resource.plural.as_str()) {
-            ("", "namespaces") => {
-                object["spec"]["finalizers"] = json!(["kubernetes"]);
-                object["status"] = json!({"phase": "Active"});
-            }
-            ("", "pods") => {
-                object["status"] = json!({"phase": "Pending", "qosClass": scale::quality(object)})
-            }
-            ("", "services") => object["status"] = json!({"loadBalancer": {}}),
-            ("apps" | "batch" | "policy", _) if resource.status => object["status"] = json!({}),
-            ("apiextensions.k8s.io", _) => super::crd::prepare_create(object)?,
-            ("admissionregistration.k8s.io", _) => super::admission::prepare_create(object)?,
-            _ => {}
-        }
-        let _ = now;
-        Ok(())
-    }
-
-    fn validate(&self, resource: &Resource, object: &Value, old: Option<&Value>) -> Result<()> {
-        let mut causes = Vec::new();
-        if let Some(old) = old {
-            causes.extend(metadata::change_faults(old, object));
-        } else {
-            causes.extend(metadata::faults(resource, object));
-        }
-        if let Some(schema) = resource.schema() {
-            causes.extend(schema.validate(object, old));
-        }
-        if causes.is_empty() {
-            return Ok(());
-        }
-        Err(Status::invalid(&About::kind(resource, metadata::text(object, "name")), &causes))
     }
 
     pub(crate) fn update(&mut self, call: &Call<'_>) -> Result<Done> {
@@ -340,7 +140,7 @@ impl Server {
         if tracked {
             Self::track(call, Some(old), &mut new);
         }
-        self.validate(&resource, &new, Some(old))?;
+        validate(&resource, &new, Some(old))?;
         self.admit(&resource, Operation::Update, &call.place.subresource, &new, Some(old))?;
         if same_but_times(old, &new) {
             return Ok((200, lists::shown(&resource, Value::clone(old))));
@@ -392,12 +192,8 @@ impl Server {
             return Err(Status::bad_request("metadata.managedFields must be nil"));
         }
         call.check_type(&config)?;
-        if let Some(schema) = resource.schema()
-            && call.is_strict()?
-        {
-            let sent = config.clone();
-            schema.prune(&mut config);
-            call.refuse_unknown_fields(&sent, &config)?;
+        if let Some(schema) = resource.schema() {
+            refuse_untyped(call, &config, &schema.unknown_fields(&config))?;
         }
         config["apiVersion"] = resource.api_version().into();
         config["kind"] = resource.kind.as_str().into();
@@ -439,8 +235,98 @@ impl Server {
     }
 }
 
+/// A configuration that names fields which the schema does not know cannot be merged.
+fn refuse_untyped(call: &Call<'_>, config: &Value, unknown: &[String]) -> Result<()> {
+    let faults: Vec<String> =
+        unknown.iter().map(|path| format!(".{path}: field not declared in schema")).collect();
+    let faults = match &faults[..] {
+        [] => return Ok(()),
+        [one] => one.clone(),
+        all => format!("errors:\n  {}", all.join("\n  ")),
+    };
+    Err(Status::internal(format!(
+        "failed to create typed patch object ({}/{}; {}, Kind={}): {faults}",
+        call.place.namespace,
+        metadata::text(config, "name"),
+        call.resource.api_version(),
+        call.resource.kind,
+    )))
+}
+
 pub(crate) fn seconds(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// What each kind makes of an object before it is there.
+fn prepare_create(resource: &Resource, object: &mut Value) -> Result<()> {
+    if resource.generation != Generation::Never {
+        metadata::set(object, "generation", 1);
+    }
+    if resource.status
+        && let Value::Object(fields) = object
+    {
+        fields.remove("status");
+    }
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "namespaces") => {
+            object["spec"]["finalizers"] = json!(["kubernetes"]);
+            object["status"] = json!({"phase": "Active"});
+        }
+        ("", "pods") => {
+            defaults::admit_pod(&mut object["spec"]);
+            object["status"] = json!({"phase": "Pending", "qosClass": scale::quality(object)});
+        }
+        ("", "services") => object["status"] = json!({"loadBalancer": {}}),
+        ("apps" | "batch" | "policy", _) if resource.status => object["status"] = json!({}),
+        ("apiextensions.k8s.io", _) => super::crd::prepare_create(object)?,
+        ("admissionregistration.k8s.io", _) => super::admission::prepare_create(object)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<()> {
+    let mut causes = metadata::faults(resource, object);
+    if let Some(old) = old {
+        // The server looks twice, once for all kinds and once for each, and lists what it found both times.
+        let changes = metadata::change_faults(old, object);
+        causes.extend(changes.iter().chain(&changes).cloned());
+        causes.extend(fixed_faults(resource, old, object)?);
+    }
+    if let Some(schema) = resource.schema() {
+        causes.extend(schema.validate(object, old));
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(&About::kind(resource, metadata::text(object, "name")), &causes))
+}
+
+/// What cannot be changed once it is there, besides metadata.
+fn fixed_faults(resource: &Resource, old: &Value, new: &Value) -> Result<Vec<Cause>> {
+    let differs = |pointer: &str| old.pointer(pointer) != new.pointer(pointer);
+    let mut causes = Vec::new();
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "secrets" | "configmaps") => {
+            if differs("/type") {
+                causes.push(invalid_value("type", &new["type"], "field is immutable"));
+            }
+            if old["immutable"] == true {
+                let why = "field is immutable when `immutable` is set";
+                let fixed = ["immutable", "data", "binaryData"].into_iter();
+                let changed = fixed.filter(|field| differs(&format!("/{field}")));
+                causes.extend(changed.map(|field| forbidden_value(field, why)));
+            }
+        }
+        ("apps" | "batch", _) if differs("/spec/selector") => {
+            return Err(Status::not_simulated("a change of a workload's selector"));
+        }
+        ("rbac.authorization.k8s.io", _) if differs("/roleRef") => {
+            return Err(Status::not_simulated("a change of a binding's role"));
+        }
+        _ => {}
+    }
+    Ok(causes)
 }
 
 /// The namespace of the object is that of the request.
@@ -520,27 +406,32 @@ fn prepare_update(resource: &Resource, subresource: &str, old: &Value, new: &mut
                 super::crd::prepare_update(old, new)?;
             }
         }
-        "status" => {
+        "status" if resource.custom.is_some() => {
             let status = new.as_object_mut().and_then(|fields| fields.remove("status"));
-            let sent = new["metadata"].take();
+            let managed = new["metadata"].get("managedFields").cloned();
             *new = old.clone();
-            if let Some(managed) = sent.get("managedFields") {
-                metadata::set(new, "managedFields", managed.clone());
-            }
-            if resource.custom.is_none() {
-                // Of built-in kinds these can be changed here too.
-                for field in ["annotations", "finalizers"] {
-                    match sent.get(field) {
-                        Some(value) => metadata::set(new, field, value.clone()),
-                        None => metadata::unset(new, field),
-                    }
-                }
+            if let Some(managed) = managed {
+                metadata::set(new, "managedFields", managed);
             }
             if let Value::Object(fields) = new {
                 match status {
                     Some(status) => fields.insert("status".to_owned(), status),
                     None => fields.remove("status"),
                 };
+            }
+        }
+        "status" => {
+            // Of built-in kinds the metadata can be changed here too, with a few exceptions.
+            keep_field(new, old, "spec");
+            match resource.plural.as_str() {
+                "deployments" => metadata::keep(new, old, "labels"),
+                "pods" => {
+                    metadata::keep(new, old, "ownerReferences");
+                    if new["status"].get("qosClass").is_none() {
+                        new["status"]["qosClass"] = old["status"]["qosClass"].clone();
+                    }
+                }
+                _ => {}
             }
         }
         "finalize" => keep_field(new, old, "status"),

@@ -1,4 +1,4 @@
-//! Sets of fields, as managedFields write them down (FieldsV1).
+//! Sets of fields, as managedFields write them down (`FieldsV1`).
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 /// A set of fields: whether the field itself is in it, and what is within.
 ///
-/// The keys are path elements as FieldsV1 writes them: `f:` and a name, `k:` and the keys of an item, `v:` and a value.
+/// The keys are path elements as `FieldsV1` writes them: `f:` and a name, `k:` and the keys of an item, `v:` and a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Set {
     pub(super) is_member: bool,
@@ -69,7 +69,7 @@ impl Set {
         both
     }
 
-    /// Reads FieldsV1. An empty map is a field; one with `.` is a field and those within.
+    /// Reads `FieldsV1`. An empty map is a field; one with `.` is a field and those within.
     pub(super) fn decode(fields: &Map<String, Value>) -> Option<Self> {
         let mut set = Self::default();
         for (element, inner) in fields {

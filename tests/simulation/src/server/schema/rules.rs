@@ -4,15 +4,18 @@
 
 use serde_json::Value;
 
+/// Whether a rule holds for the new value and the old one.
+type Holds = fn(&Value, &Value) -> bool;
+
 /// A rule with what is said when it does not hold.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
-    holds: fn(&Value, &Value) -> bool,
+    holds: Holds,
     pub(super) message: String,
 }
 
 /// The rules there are. All of them compare with the old value, so without one they hold.
-const KNOWN: [(&str, fn(&Value, &Value) -> bool); 1] =
+const KNOWN: [(&str, Holds); 1] =
     [("!has(oldSelf.color) || (has(self.color) && self.color == oldSelf.color)", color_stays)];
 
 fn color_stays(new: &Value, old: &Value) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{Additional, Cause, Limit, ListType, Node};
 
@@ -90,16 +90,14 @@ fn check(node: &Node, value: &Value, old: Option<&Value>, path: &str, causes: &m
         Value::Array(items) => check_items(node, items, old, path, causes),
         _ => {}
     }
-    if let Some(allowed) = &node.allowed {
-        if !allowed.contains(value) {
-            let quoted = |value: &Value| match value {
-                Value::String(_) => value.to_string(),
-                other => Value::from(other.to_string()).to_string(),
-            };
-            let allowed: Vec<String> = allowed.iter().map(quoted).collect();
-            let message = format!("Unsupported value: {value}: supported values: {}", allowed.join(", "));
-            causes.push(cause("FieldValueNotSupported", message, path));
-        }
+    if let Some(allowed) = node.allowed.as_ref().filter(|allowed| !allowed.contains(value)) {
+        let quoted = |value: &Value| match value {
+            Value::String(_) => value.to_string(),
+            other => Value::from(other.to_string()).to_string(),
+        };
+        let allowed: Vec<String> = allowed.iter().map(quoted).collect();
+        let message = format!("Unsupported value: {value}: supported values: {}", allowed.join(", "));
+        causes.push(cause("FieldValueNotSupported", message, path));
     }
     if let Value::Object(fields) = value {
         check_fields(node, fields, old, path, causes);
@@ -304,6 +302,7 @@ fn check_rules(node: &Node, value: &Value, old: Option<&Value>, path: &str, caus
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use standins::crds::{Family, crds};
     use standins::fixtures;
 
