@@ -225,37 +225,45 @@ impl Mutant {
 /// How a simulation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Every point held.
-    Held {
-        /// How many there were.
+    /// Points were tried.
+    Tried {
+        /// How many.
         points: usize,
+        /// How many of them did not hold.
+        failed: usize,
+        /// Those that it names, which may be only the first ones.
+        named: Vec<Failed>,
     },
-    /// Some did not.
-    Failed {
-        /// How many; none if even a run in which nothing goes wrong did not end well.
-        points: usize,
-        /// What went wrong in the first of them.
-        mode: String,
-        /// What did not hold then.
-        why: String,
-    },
-    /// It proves nothing.
+    /// Even a run in which nothing goes wrong did not end well, for this reason.
+    Undisturbed(String),
+    /// It proves nothing, for this reason.
     Nothing(String),
 }
 
-/// The mode of a run in which nothing goes wrong.
-const UNDISTURBED: &str = "undisturbed";
+/// A point that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// Scenario, mode and call.
+    pub point: String,
+    /// What went wrong.
+    pub mode: String,
+    /// What did not hold.
+    pub why: String,
+}
 
-/// Tells from what a simulation has printed, and from whether it was content, how it ended.
+/// Lines of a failure that are enough to see what it is about.
+const WHY_LINES: usize = 3;
+
+/// Tells from what a simulation has printed how it ended.
 #[must_use]
-pub fn ended(output: &str, content: bool) -> Ended {
+pub fn ended(output: &str) -> Ended {
     let mut lines = output.lines().peekable();
-    let (mut points, mut failed, mut first) = (0, 0, None);
+    let (mut points, mut failed, mut named) = (0, 0, Vec::new());
     while let Some(line) = lines.next() {
-        let Some((_, said)) = line.split_once(": ") else { continue };
-        if line.starts_with(' ') {
+        // What is indented is told by a step.
+        let Some((scenario, said)) = line.split_once(": ").filter(|_| !line.starts_with(' ')) else {
             continue;
-        }
+        };
         let number = |what: &str| {
             let word = said.split(", ").find_map(|part| part.strip_suffix(what))?;
             word.parse::<usize>().ok()
@@ -265,53 +273,85 @@ pub fn ended(output: &str, content: bool) -> Ended {
             failed += not_held;
         } else if let Some(why) = said.strip_prefix("not tried: ") {
             // What the server cannot do says nothing about the step.
-            if why.contains("the simulated API server does not know") {
-                return Ended::Nothing(why.to_owned());
-            }
-            first.get_or_insert((UNDISTURBED.to_owned(), why.to_owned()));
-        } else if let Some((mode, at)) = said.strip_prefix("FAILED ").and_then(|said| said.split_once(" at "))
-            && first.is_none()
+            let is_unknown = why.contains("the simulated API server does not know");
+            return if is_unknown { Ended::Nothing(why.into()) } else { Ended::Undisturbed(why.into()) };
+        } else if let Some(point) = said.strip_prefix("FAILED ")
+            && let Some((mode, _)) = point.split_once(" at ")
         {
-            let mut why = vec![format!("at {at}")];
-            while why.len() < 4
+            let mut why = Vec::new();
+            while why.len() < WHY_LINES
                 && let Some(more) = lines.next_if(|line| line.starts_with("  "))
             {
-                why.push(more.trim().to_owned());
+                why.push(more.trim());
             }
-            first = Some((mode.to_owned(), why.join(" | ")));
+            let (point, mode) = (format!("{scenario}: {point}"), mode.to_owned());
+            named.push(Failed { point, mode, why: why.join(" | ") });
         }
     }
-    match first {
-        Some((mode, why)) if !content => Ended::Failed { points: failed, mode, why },
-        None if content && points > 0 => Ended::Held { points },
-        _ if points == 0 => Ended::Nothing("no point was tried".to_owned()),
-        _ => Ended::Nothing("it did not say which point does not hold".to_owned()),
+    match points {
+        0 => Ended::Nothing("no point was tried".to_owned()),
+        _ => Ended::Tried { points, failed, named },
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tried { points, failed: 0, .. } => write!(out, "all of {points} points hold"),
+            Self::Tried { points, failed, named } => {
+                write!(out, "{failed} of {points} points fail")?;
+                named.first().map_or(Ok(()), |first| write!(out, ", such as {}: {}", first.point, first.why))
+            }
+            Self::Undisturbed(why) => write!(out, "an undisturbed run fails: {why}"),
+            Self::Nothing(why) => out.write_str(why),
+        }
     }
 }
 
 /// What became of a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The simulation fails.
+    /// The simulation fails where it holds without the bug.
     Found {
-        /// Points that do not hold.
+        /// How many points more fail.
         points: usize,
         /// What went wrong in the first of them.
         mode: String,
+        /// Which that is, and what did not hold.
+        first: String,
     },
-    /// Every point holds, although there is a bug.
+    /// The bug changes nothing that the simulation looks at.
     Survived,
     /// It could not be tried.
     NotTried(String),
 }
 
 impl Verdict {
-    /// What a simulation with the bug says of it, where one without it holds.
+    /// Compares a simulation with the bug to one without. Only what holds without it tells that it was found.
     #[must_use]
-    pub fn of(ended: &Ended) -> Self {
-        match ended {
-            Ended::Held { .. } => Self::Survived,
-            Ended::Failed { points, mode, .. } => Self::Found { points: *points, mode: mode.clone() },
+    pub fn of(without: &Ended, with: &Ended) -> Self {
+        let (before, known) = match without {
+            Ended::Tried { failed, named, .. } if *failed == named.len() => (*failed, named),
+            Ended::Tried { .. } => {
+                return Self::NotTried(format!("without it too many points fail: {without}"));
+            }
+            other => return Self::NotTried(format!("without it too: {other}")),
+        };
+        match with {
+            Ended::Tried { failed, named, .. } => {
+                let is_new = |one: &&Failed| known.iter().all(|known| known.point != one.point);
+                match named.iter().find(is_new) {
+                    Some(first) => Self::Found {
+                        points: failed.saturating_sub(before).max(1),
+                        mode: first.mode.clone(),
+                        first: format!("{}: {}", first.point, first.why),
+                    },
+                    None => Self::Survived,
+                }
+            }
+            Ended::Undisturbed(why) => {
+                Self::Found { points: 0, mode: "an undisturbed run".to_owned(), first: why.clone() }
+            }
             Ended::Nothing(why) => Self::NotTried(why.clone()),
         }
     }
@@ -326,12 +366,10 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Found { mode, points: 0 } => write!(out, "found by {mode}"),
-            Self::Found { mode, points } => write!(out, "found by {mode}, {points} points"),
+            Self::Found { mode, points: 0, .. } => write!(out, "found by {mode}"),
+            Self::Found { mode, points, .. } => write!(out, "found by {mode}, points: {points}"),
             Self::Survived => out.write_str("SURVIVED"),
-            Self::NotTried(why) => {
-                write!(out, "NOT TRIED: {}", why.lines().next().unwrap_or_default())
-            }
+            Self::NotTried(why) => write!(out, "NOT TRIED: {}", why.lines().next().unwrap_or_default()),
         }
     }
 }
@@ -370,7 +408,9 @@ mod tests {
     fn every_kept_mutant_changes_sources_that_are_there_and_only_one_place_each() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut sources = Vec::new();
-        PLACES.iter().for_each(|place| below(&root, Path::new(place), &mut sources));
+        for place in PLACES {
+            below(&root, Path::new(place), &mut sources);
+        }
         let mutants = parse(KEPT).unwrap();
         assert!(mutants.len() >= 20, "{}", mutants.len());
         let wrong: Vec<String> = mutants
@@ -471,35 +511,50 @@ mod tests {
         assert_ne!(drawn(1), drawn(2));
     }
 
+    const FAILS: &str = "running\n\
+        fixture: 80 calls, 120 points, 2 failed, 3.1 s (kill-after 60, kill-before 60)\n\
+        fixture: FAILED kill-after at Move: delete /a/b\n  12: DELETE /a/b\n  the state differs:\n  - x\n  y: z\n\n\
+        fixture: FAILED kill-before at Read: list /a\n  no\n\n118 passed, 2 failed\n";
+    const HOLDS: &str =
+        "fixture: 80 calls, 120 points, 0 failed, 3.1 s (kill-after 120)\n120 passed, 0 failed\n";
+
     #[test]
-    fn a_simulation_that_fails_says_by_what_first() {
-        let output = "running\nfixture: 80 calls, 120 points, 2 failed, 3.1 s (kill-after 60, kill-before 60)\n\
-                      fixture: FAILED kill-after at Move: delete /a/b\n  12: DELETE /a/b\n  the state differs:\n  - x\n  y\n\n\
-                      fixture: FAILED kill-before at Read: list /a\n  no\n\n118 passed, 2 failed\n";
-        let why = "at Move: delete /a/b | 12: DELETE /a/b | the state differs: | - x".to_owned();
-        let failed = Ended::Failed { points: 2, mode: "kill-after".to_owned(), why };
-        assert_eq!(ended(output, false), failed);
-        assert_eq!(Verdict::of(&failed).to_string(), "found by kill-after, 2 points");
-        assert!(Verdict::of(&failed).is_found());
+    fn a_bug_is_found_by_a_point_that_fails_and_the_first_is_named() {
+        let found = Verdict::of(&ended(HOLDS), &ended(FAILS));
+        assert_eq!(found.to_string(), "found by kill-after, points: 2");
+        let Verdict::Found { first, .. } = &found else { panic!("{found}") };
+        assert_eq!(
+            first,
+            "fixture: kill-after at Move: delete /a/b: 12: DELETE /a/b | the state differs: | - x"
+        );
+        assert_eq!(Verdict::of(&ended(HOLDS), &ended(HOLDS)), Verdict::Survived);
+    }
+
+    #[test]
+    fn what_fails_without_the_bug_too_does_not_find_it() {
+        assert_eq!(Verdict::of(&ended(FAILS), &ended(FAILS)), Verdict::Survived);
+        let more =
+            FAILS.replace("2 failed, 3", "3 failed, 3") + "fixture: FAILED outage at Read: list /b\n  no\n";
+        assert_eq!(Verdict::of(&ended(FAILS), &ended(&more)).to_string(), "found by outage, points: 1");
+        let unnamed = FAILS.replace("2 failed, 3", "30 failed, 3");
+        assert!(matches!(Verdict::of(&ended(&unnamed), &ended(FAILS)), Verdict::NotTried(_)));
     }
 
     #[test]
     fn a_bug_that_every_run_meets_is_found_without_a_point() {
         let output = "fixture: not tried: undisturbed: exit 1\nlog: more\n0 passed, 1 failed\n";
-        let found = Verdict::of(&ended(output, false));
-        assert_eq!(found.to_string(), "found by undisturbed");
-        let unknown = "fixture: not tried: the simulated API server does not know:\nX\n0 passed, 1 failed\n";
-        assert!(matches!(ended(unknown, false), Ended::Nothing(_)));
+        let found = Verdict::of(&ended(HOLDS), &ended(output));
+        assert_eq!(found.to_string(), "found by an undisturbed run");
     }
 
     #[test]
-    fn only_a_simulation_that_tried_something_and_is_content_lets_a_bug_survive() {
-        let held = "fixture: 80 calls, 120 points, 0 failed, 3.1 s (kill-after 120)\n120 passed, 0 failed\n";
-        assert_eq!(ended(held, true), Ended::Held { points: 120 });
-        assert_eq!(Verdict::of(&ended(held, true)), Verdict::Survived);
+    fn a_simulation_that_tries_nothing_or_cannot_proves_nothing() {
         let none = "fixture: 80 calls, 0 points, 0 failed, 0.1 s ()\n0 passed, 0 failed\n";
-        assert_eq!(ended(none, false), Ended::Nothing("no point was tried".to_owned()));
-        assert!(matches!(ended(held, false), Ended::Nothing(_)), "it ended badly and does not say why");
-        assert!(matches!(ended("", true), Ended::Nothing(_)));
+        let unknown = "fixture: not tried: the simulated API server does not know:\nX\n0 passed, 1 failed\n";
+        for output in [none, unknown, ""] {
+            assert!(matches!(ended(output), Ended::Nothing(_)), "{output}");
+            assert!(!Verdict::of(&ended(HOLDS), &ended(output)).is_found());
+            assert!(!Verdict::of(&ended(output), &ended(FAILS)).is_found());
+        }
     }
 }

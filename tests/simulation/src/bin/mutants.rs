@@ -205,22 +205,22 @@ impl Bench {
             told.read_to_end(&mut text).map(|_| String::from_utf8_lossy(&text).into_owned())
         });
         let began = Instant::now();
-        let status = loop {
-            if let Some(status) = running.try_wait()? {
-                break Some(status);
+        let in_time = loop {
+            if running.try_wait()?.is_some() {
+                break true;
             }
             if began.elapsed() > self.limit {
                 running.kill()?;
                 running.wait()?;
-                break None;
+                break false;
             }
             std::thread::sleep(Duration::from_millis(50));
         };
         let Ok(output) = reader.join() else { bail!("what it tells could not be read") };
-        Ok(match status {
-            Some(status) => ended(&output?, status.success()),
-            None => Ended::Nothing(format!("did not end within {} s", self.limit.as_secs())),
-        })
+        if !in_time {
+            return Ok(Ended::Nothing(format!("did not end within {} s", self.limit.as_secs())));
+        }
+        Ok(ended(&output?))
     }
 
     /// Tries mutants until so many of them were tried, and prints a table.
@@ -231,7 +231,7 @@ impl Bench {
         for mutant in mutants {
             if !without.contains_key(&mutant.tries[..]) {
                 let ended = self.simulate(&program, &mutant.tries)?;
-                println!("without a bug: {}: {}", mutant.tries.join(" "), shown(&ended));
+                println!("without a bug: {}: {}", mutant.tries.join(" "), line(&ended.to_string()));
                 without.insert(&mutant.tries, ended);
             }
         }
@@ -242,15 +242,19 @@ impl Bench {
             }
             let began = Instant::now();
             println!("{}: {}", mutant.name, mutant.bug);
-            let verdict = match &without[&mutant.tries[..]] {
-                Ended::Held { .. } => {
+            let without = &without[&mutant.tries[..]];
+            // One that says nothing without a bug says nothing with it, and need not be built.
+            let verdict = match Verdict::of(without, without) {
+                Verdict::Survived => {
                     let Some(ended) = self.try_one(mutant)? else { continue };
-                    println!("  {}", shown(&ended));
-                    Verdict::of(&ended)
+                    Verdict::of(without, &ended)
                 }
-                // What fails anyway does not tell a bug from none.
-                other => Verdict::NotTried(format!("without it too: {}", shown(other))),
+                unusable => unusable,
             };
+            match &verdict {
+                Verdict::Found { first, .. } => println!("  {}", line(first)),
+                other => println!("  {other}"),
+            }
             table.push((&mutant.name, verdict, began.elapsed()));
         }
         let width = table.iter().map(|(name, ..)| name.len()).max().unwrap_or_default();
@@ -299,14 +303,7 @@ fn clear(tree: &Path, folder: &Path, files: &BTreeSet<String>) -> Result<()> {
     Ok(())
 }
 
-/// How a simulation ended, in a line.
-fn shown(ended: &Ended) -> String {
-    match ended {
-        Ended::Held { points } => format!("{points} points hold"),
-        Ended::Failed { points, mode, why } => {
-            let why: String = why.lines().next().unwrap_or_default().chars().take(300).collect();
-            format!("{points} points fail, the first by {mode} {why}")
-        }
-        Ended::Nothing(why) => why.lines().take(5).collect::<Vec<_>>().join(" | "),
-    }
+/// As much of a text as a line takes.
+fn line(text: &str) -> String {
+    text.lines().collect::<Vec<_>>().join(" | ").chars().take(400).collect()
 }
