@@ -604,7 +604,7 @@ impl Actor {
             if let Some(image) = &mut known
                 && image.uid != uid(found)
             {
-                if !self.is_restored(object, image, found) {
+                if !self.is_restored(step, image, found) {
                     // Another one bears the name: the one that was to go is gone.
                     return Ok(false);
                 }
@@ -836,18 +836,19 @@ impl Actor {
     /// be marked in the journal.
     pub(crate) fn is_undone(&self, step: &Move, entries: &Entries) -> bool {
         let image = entries.find(step).and_then(Entry::pre_image);
-        matches!(step.action, Action::Delete(_))
-            && image.zip(step.live.as_ref().map(Body::value)).is_some_and(|(image, live)| {
-                image.uid != uid(&live) && self.is_restored(&step.object, image, &live)
-            })
+        image
+            .zip(step.live.as_ref().map(Body::value))
+            .is_some_and(|(image, live)| image.uid != uid(&live) && self.is_restored(step, image, &live))
     }
 
-    /// Whether an object that bears another uid than its pre-image was restored from it by an earlier attempt.
-    fn is_restored(&self, object: &ObjectRef, image: &PreImage, found: &Value) -> bool {
+    /// Whether an object that bears another uid than its pre-image was restored from it by an earlier attempt. One that was
+    /// recreated looks the same, and is what it shall be.
+    fn is_restored(&self, step: &Move, image: &PreImage, found: &Value) -> bool {
         let resumes = self.tried.is_none();
         resumes
+            && matches!(step.action, Action::Delete(_))
             && !is_going(found)
-            && !lock(&self.deleted).contains(&hash_of(object))
+            && !lock(&self.deleted).contains(&hash_of(&step.object))
             && without_server_fields(found) == image.object.value()
     }
 

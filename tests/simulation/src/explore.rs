@@ -45,10 +45,12 @@ pub struct Explored {
     pub points: Vec<Point>,
     /// Those that did not hold.
     pub failures: Vec<Failure>,
+    /// What happened at the first of them, if that was asked for.
+    pub timeline: Vec<String>,
 }
 
-/// Tries all points of a scenario that are chosen.
-pub fn explore<S: Scenario>(scenario: S, choice: &Choice, seed: u64) -> Result<Explored> {
+/// Tries all points of a scenario that are chosen. `told` asks for the timeline of the first failure.
+pub fn explore<S: Scenario>(scenario: S, choice: &Choice, seed: u64, told: bool) -> Result<Explored> {
     let scenario = Arc::new(scenario);
     let name = scenario.name().to_owned();
     let (lane, points) = in_world(seed, async |_, worker| {
@@ -69,8 +71,23 @@ pub fn explore<S: Scenario>(scenario: S, choice: &Choice, seed: u64) -> Result<E
             scope.spawn(tried);
         }
     });
-    let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(Explored { name, calls: lane.calls.len(), points, failures })
+    let failures: Vec<Failure> = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let timeline = match failures.first() {
+        Some(failure) if told => timeline(&lane, &failure.point, seed),
+        _ => Vec::new(),
+    };
+    Ok(Explored { timeline, name, calls: lane.calls.len(), points, failures })
+}
+
+/// What happened at a point, a line each: the same seed gives the same again.
+pub fn timeline<S: Scenario>(lane: &Lane<S>, point: &Point, seed: u64) -> Vec<String> {
+    let told = in_world(seed, async |world, worker| {
+        let lane = lane.beside(worker).await?;
+        world.trace();
+        let _ = lane.try_point(point).await;
+        Ok(world.traced())
+    });
+    told.unwrap_or_else(|error| vec![format!("{error:#}")])
 }
 
 fn try_point<S: Scenario>(lane: &Lane<S>, point: &Point, seed: u64) -> Result<(), Failure> {

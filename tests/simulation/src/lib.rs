@@ -1,6 +1,7 @@
 //! Every fault of every step, on an API server in memory under virtual time.
 //!
 //! - [`server`]: the API server;
+//! - [`conformance`]: whether it answers as a real one does;
 //! - [`world`]: time, and the way to the API server;
 //! - [`process`]: what a step takes for its machine;
 //! - [`runner`]: runs a step in it;
@@ -9,6 +10,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
 
+pub mod conformance;
 pub mod disturb;
 pub mod explore;
 pub mod mutants;

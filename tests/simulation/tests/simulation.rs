@@ -26,6 +26,9 @@ struct Arguments {
     /// What everything that may differ between two runs is drawn from
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Tell the first failure of each scenario call by call
+    #[arg(long)]
+    timeline: bool,
     /// Name the scenarios and end
     #[arg(long)]
     list: bool,
@@ -59,7 +62,7 @@ impl Visitor for Suite {
             ..Choice::default()
         };
         let began = Instant::now();
-        let explored = match explore(scenario, &choice, self.arguments.seed) {
+        let explored = match explore(scenario, &choice, self.arguments.seed, self.arguments.timeline) {
             Ok(explored) => explored,
             Err(error) => {
                 println!("{name}: not tried: {error:#}");
@@ -83,6 +86,7 @@ impl Visitor for Suite {
         for failure in explored.failures.iter().take(20) {
             println!("{name}: FAILED {failure}");
         }
+        explored.timeline.iter().for_each(|line| println!("{line}"));
         self.failed += explored.failures.len();
         self.passed += explored.points.len() - explored.failures.len();
     }

@@ -263,7 +263,8 @@ fn own(entries: &mut Vec<Entry>, entry: Entry) {
 }
 
 /// Sets the managedFields of a built-in workload that was scaled through its subresource: whoever had the replicas loses
-/// them to the writer, whose entry has the subresource `scale`. If nobody had them, nobody has them afterwards.
+/// them to the writer, whose entry has the subresource `scale`. If nobody had them, or they are 0 now, nobody has them
+/// afterwards.
 ///
 /// The writer's version is that of the workload, such as `apps/v1`, and not that of the Scale.
 pub fn track_scale(old: &Value, new: &mut Value, writer: &Writer<'_>) {
@@ -277,8 +278,11 @@ pub fn track_scale(old: &Value, new: &mut Value, writer: &Writer<'_>) {
             entry.fields.subtract(&replicas);
         }
         entries.retain(|entry| !entry.fields.is_empty());
-        let writer = Writer { subresource: "scale", ..*writer };
-        own(&mut entries, Entry::new(Operation::Update, &writer, replicas));
+        // A Scale leaves out replicas that are 0, so nobody is seen to set them.
+        if new.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or_default() != 0 {
+            let writer = Writer { subresource: "scale", ..*writer };
+            own(&mut entries, Entry::new(Operation::Update, &writer, replicas));
+        }
     }
     put(new, entries);
 }

@@ -30,6 +30,8 @@ mod status;
 mod store;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod through_kube;
 mod watch;
 pub mod workloads;
 mod write;
@@ -101,6 +103,8 @@ pub struct Server {
     tokens_since: u64,
     /// Something was written since the controllers found nothing to do.
     unsettled: bool,
+    /// A workload, or a Pod, was written since their controllers looked.
+    workloads_changed: bool,
 }
 
 impl Server {
@@ -115,6 +119,7 @@ impl Server {
             rbac: false,
             tokens_since: 0,
             unsettled: true,
+            workloads_changed: true,
         };
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             let made = server.controller_create("", "namespaces", json!({"metadata": {"name": name}}), now);
@@ -136,15 +141,14 @@ impl Server {
     /// One pass of the controllers that every cluster has. Returns whether anything was changed: then another pass may
     /// change more.
     pub fn reconcile(&mut self, now: Timestamp) -> bool {
-        if !std::mem::take(&mut self.unsettled) {
-            return false;
+        let workloads = std::mem::take(&mut self.workloads_changed) && workloads::reconcile(self, now);
+        if std::mem::take(&mut self.unsettled) {
+            let crds = self.reconcile_crds(now);
+            let namespaces = self.reconcile_namespaces(now) | self.furnish_namespaces(now);
+            let garbage = self.collect_garbage(now);
+            self.unsettled |= crds || namespaces || garbage;
         }
-        let crds = self.reconcile_crds(now);
-        let namespaces = self.reconcile_namespaces(now) | self.furnish_namespaces(now);
-        let garbage = self.collect_garbage(now);
-        let workloads = workloads::reconcile(self, now);
-        self.unsettled = crds || namespaces || garbage || workloads;
-        self.unsettled
+        workloads || self.unsettled || self.workloads_changed
     }
 
     /// What was asked of this server that it does not know. A test in which there is anything has proved nothing.
@@ -272,6 +276,7 @@ impl Server {
         let is_new_namespace = table.1 == "namespaces" && event.old.is_none();
         let is_terminating = metadata::is_terminating(&event.new);
         self.unsettled |= is_crd || is_new_namespace || event.deleted || is_owned || is_terminating;
+        self.workloads_changed |= table.0 == "apps" || (table.0.is_empty() && table.1 == "pods");
     }
 }
 
