@@ -6,6 +6,10 @@ MAKEFLAGS += --no-print-directory
 # What `make test` runs on a cluster; empty means all suites that tests/run knows.
 SUITES ?=
 
+# Of the bugs that are put in to be found: which, by parts of their names; and what those are drawn by that nobody chose.
+MUTANTS ?=
+SEED ?= 1
+
 # embedded: a real Kubernetes built from source, on this machine. kind: kind and Docker. existing: the current context.
 CLUSTER ?= embedded
 export CLUSTER
@@ -98,6 +102,17 @@ test: ready-for-test test-unit ## Every kind of test, in 15 minutes: a real API 
 .PHONY: test-all
 test-all: ## All tests, in hours: every crash point, every Helm test, the image that is shipped
 	@$(MAKE) test CRASH_POINTS=all HELM_TESTS=all PROFILE=release
+
+.PHONY: mutants
+mutants: ## Prove that the simulation finds bugs: puts those of tests/simulation/mutants.txt in (MUTANTS="lock undo": only those)
+	@tests/tools/check cargo
+	cargo run --locked --quiet -p simulation --bin mutants -- run $(MUTANTS)
+
+.PHONY: mutants-drawn
+mutants-drawn: ## The same with 30 bugs in runtime/ that nobody chose, the same each time (SEED=2: others)
+	@tests/tools/check cargo
+	@tests/tools/list-mutants belay-runtime target/mutants/listed.json
+	cargo run --locked --quiet -p simulation --bin mutants -- drawn target/mutants/listed.json --seed $(SEED)
 
 .PHONY: lint
 lint: ## Formatting, clippy, rustdoc, licences and sources of dependencies

@@ -13,6 +13,7 @@
 pub mod conformance;
 pub mod disturb;
 pub mod explore;
+pub mod mutants;
 pub mod process;
 pub mod runner;
 pub mod server;
