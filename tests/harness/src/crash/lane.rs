@@ -60,7 +60,7 @@ impl<S: Scenario> Lane<S> {
     /// The same scenario, set up on another API server without undisturbed runs of its own.
     pub async fn beside(&self, worker: Worker) -> Result<Self> {
         let guard = self.scenario.setup(&worker).await.context("setting the scenario up")?;
-        Ok(Self {
+        let lane = Self {
             scenario: self.scenario.clone(),
             worker,
             start: self.start.clone(),
@@ -68,7 +68,10 @@ impl<S: Scenario> Lane<S> {
             calls: self.calls.clone(),
             rehearsal: self.rehearsal.clone(),
             _guard: guard,
-        })
+        };
+        // The undisturbed run was not the first either: a namespace that is filled again has other managedFields.
+        lane.reset().await?;
+        Ok(lane)
     }
 
     /// The undisturbed run: it succeeds, closes what it opened, and a second one finds nothing to do. From the same
