@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::Server;
 use super::call::Call;
+use super::path::Place;
 use super::status::{About, Result, Status};
 use super::write::Done;
 
@@ -106,10 +107,9 @@ impl Server {
     }
 
     /// Refuses what the caller may not do.
-    pub(crate) fn authorise(&self, call: &Call<'_>, verb: &str) -> Result<()> {
-        let (resource, place) = (call.resource, call.place);
+    pub(crate) fn authorise(&self, user: &str, place: &Place, verb: &str) -> Result<()> {
         let wish = Wish {
-            user: &call.request.user,
+            user,
             verb,
             group: &place.group,
             resource: &place.plural,
@@ -134,7 +134,8 @@ impl Server {
             "User \"{}\" cannot {verb} resource \"{part}\" in API group \"{}\" {scope}",
             wish.user, place.group
         );
-        Err(Status::forbidden(&About::resource(resource, &place.name), &why, Vec::new()))
+        let about = About::other(&place.group, &place.plural, &place.name);
+        Err(Status::forbidden(&about, &why, Vec::new()))
     }
 
     /// An access review: it is answered, and nothing is stored.

@@ -97,6 +97,9 @@ impl Entry {
             "Update" => Operation::Update,
             _ => return None,
         };
+        if entry.get("fieldsType").is_some_and(|kind| kind != "FieldsV1") {
+            return None;
+        }
         let fields = match entry.get("fieldsV1") {
             None | Some(Value::Null) => Set::default(),
             Some(fields) => Set::decode(fields.as_object()?)?,
@@ -200,7 +203,7 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer<'_>, s
     let mut entries = match sent {
         // A subresource has no say in the entries themselves.
         Some(sent) if writer.subresource.is_empty() => {
-            if is_reset(&sent) {
+            if is_reset(&sent, schema.is_some()) {
                 Vec::new()
             } else {
                 decode(&sent).filter(|sent| !sent.is_empty()).unwrap_or_else(|| managed_of(old))
@@ -214,10 +217,11 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer<'_>, s
     put(new, entries);
 }
 
-fn is_reset(sent: &Value) -> bool {
+/// Of a custom resource an empty list says as little as none.
+fn is_reset(sent: &Value, is_custom: bool) -> bool {
     let is_blank = |entry: &Value| entry.as_object().is_some_and(Map::is_empty);
     sent.as_array().is_some_and(|sent| match sent.as_slice() {
-        [] => true,
+        [] => !is_custom,
         [one] => is_blank(one),
         _ => false,
     })

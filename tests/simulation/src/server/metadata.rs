@@ -47,6 +47,11 @@ pub(crate) fn normalise(object: &mut Value) {
     }
 }
 
+/// Whether metadata can hold such a field.
+pub(crate) fn is_known(field: &str) -> bool {
+    KNOWN.contains(&field)
+}
+
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get("metadata").and_then(|all| all.get(field)).and_then(Value::as_str).unwrap_or_default()
 }

@@ -115,11 +115,7 @@ impl Server {
         let asked = query.get("resourceVersion");
         let from: u64 = match asked {
             "" => 0,
-            text => text.parse().map_err(|_| {
-                Status::bad_request(format!(
-                    "invalid resource version \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
-                ))
-            })?,
+            text => text.parse().map_err(|_| Status::internal(lists::bad_version(text)))?,
         };
         let send = |line: Bytes| {
             // The other end is still in our hands.
@@ -132,7 +128,11 @@ impl Server {
             let wanted = |(key, object): &(&Key, &Arc<Value>)| {
                 (watch.namespace.is_empty() || watch.namespace == key.0) && watch.selector.matches(object)
             };
-            for (_, object) in there.filter(wanted) {
+            let mut there: Vec<_> = there.filter(wanted).collect();
+            if watch.namespace.is_empty() {
+                there.sort_by_cached_key(|(key, _)| lists::path_of(key));
+            }
+            for (_, object) in there {
                 send(line("ADDED", &lists::shown(resource, Value::clone(object))));
             }
         } else if from < self.store.compacted() {

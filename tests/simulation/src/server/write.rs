@@ -10,7 +10,7 @@ use super::call::Call;
 use super::fields::{self, Writer};
 use super::kinds::{Generation, Resource};
 use super::schema::Cause;
-use super::status::{About, Result, Status, forbidden_value, invalid_value, required_value};
+use super::status::{About, Result, Status, forbidden_value, invalid_value};
 use super::{Server, defaults, lists, metadata, patch, scale};
 
 /// The HTTP status of a success, and its body.
@@ -29,10 +29,21 @@ impl Server {
         {
             metadata::keep(new, old, "managedFields");
         }
-        match old {
-            Some(old) if call.place.subresource == "scale" => fields::track_scale(old, new, &writer),
-            _ => fields::track_update(old, new, &writer, call.resource.schema()),
+        // As the client sees it, and without what cannot be written at this place: that becomes nobody's.
+        let resource = call.resource;
+        let old = old.map(|old| lists::shown(resource, old.clone()));
+        let mut seen = lists::shown(resource, new.clone());
+        let reset = match call.place.subresource.as_str() {
+            "" | "finalize" if resource.status => "status",
+            "status" => "spec",
+            _ => "",
+        };
+        keep_field(&mut seen, old.as_ref().unwrap_or(&Value::Null), reset);
+        match &old {
+            Some(old) if call.place.subresource == "scale" => fields::track_scale(old, &mut seen, &writer),
+            old => fields::track_update(old.as_ref(), &mut seen, &writer, resource.schema()),
         }
+        metadata::keep(new, &seen, "managedFields");
     }
 
     pub(crate) fn create(&mut self, call: &Call<'_>) -> Result<Done> {
@@ -42,7 +53,7 @@ impl Server {
 
     /// Makes an object. With `tracked` the fields are yet to be noted as the writer's.
     fn create_object(&mut self, call: &Call<'_>, mut object: Value, tracked: bool) -> Result<Done> {
-        let (resource, dry_run) = (call.resource.clone(), call.dry_run()?);
+        let (resource, dry_run) = (call.resource.clone(), call.dry_run());
         fit_namespace(call, &mut object)?;
         if metadata::text(&object, "name").is_empty() && !metadata::text(&object, "generateName").is_empty() {
             let name = format!("{}{}", metadata::text(&object, "generateName"), self.store.next_suffix());
@@ -52,18 +63,18 @@ impl Server {
         self.admit_into_namespace(call, &name)?;
         if resource.custom.as_ref().is_some_and(|custom| custom.terminating) {
             let why = "create not allowed while custom resource definition is terminating";
-            return Err(Status::forbidden(&About::resource(&resource, &call.place.name), why, Vec::new()));
+            return Err(Status::forbidden(&About::resource(&resource, &name), why, Vec::new()));
         }
         let sent_version = metadata::text(&object, "resourceVersion").to_owned();
-        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion"] {
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
             metadata::unset(&mut object, field);
         }
         metadata::set(&mut object, "uid", self.store.next_uid());
         metadata::set(&mut object, "creationTimestamp", seconds(call.now));
-        prepare_create(&resource, &mut object)?;
         if tracked {
             Self::track(call, None, &mut object);
         }
+        prepare_create(&resource, &mut object)?;
         validate(&resource, &object, None)?;
         self.admit(&resource, Operation::Create, &call.place.subresource, &object, None)?;
         self.admit_quota(&resource, &object)?;
@@ -71,8 +82,8 @@ impl Server {
             return Err(Status::internal("resourceVersion should not be set on objects to be created"));
         }
         let key = (call.place.namespace.clone(), name.clone());
-        if self.store.get(&resource.table, &key).is_some() {
-            return Err(Status::already_exists(&resource, &name));
+        if let Some(there) = self.store.get(&resource.table, &key) {
+            return Err(Status::already_exists(&resource, &name, metadata::is_terminating(there)));
         }
         if !dry_run {
             object = Value::clone(&self.commit(&resource.table, &key, object));
@@ -89,7 +100,7 @@ impl Server {
         check_name(call, &new)?;
         let Some(old) = self.store.get(&resource.table, &call.key()).cloned() else {
             if resource.create_on_update && place.subresource.is_empty() {
-                self.authorise(call, "create")?;
+                self.authorise(&call.request.user, place, "create")?;
                 return self.create_object(call, new, true);
             }
             return Err(Status::not_found(resource, &place.name));
@@ -123,7 +134,7 @@ impl Server {
         mut new: Value,
         tracked: bool,
     ) -> Result<Done> {
-        let (resource, dry_run) = (call.resource.clone(), call.dry_run()?);
+        let (resource, dry_run) = (call.resource.clone(), call.dry_run());
         fit_namespace(call, &mut new)?;
         check_version(&resource, &call.place.name, old, &mut new)?;
         // A client can change none of these.
@@ -136,10 +147,10 @@ impl Server {
                 metadata::keep(&mut new, old, field);
             }
         }
-        prepare_update(&resource, &call.place.subresource, old, &mut new)?;
         if tracked {
             Self::track(call, Some(old), &mut new);
         }
+        prepare_update(&resource, &call.place.subresource, old, &mut new)?;
         validate(&resource, &new, Some(old))?;
         self.admit(&resource, Operation::Update, &call.place.subresource, &new, Some(old))?;
         if same_but_times(old, &new) {
@@ -159,8 +170,7 @@ impl Server {
 
     pub(crate) fn patch(&mut self, call: &Call<'_>) -> Result<Done> {
         let (resource, place) = (call.resource, call.place);
-        let content_type = call.request.content_type.split(';').next().unwrap_or_default();
-        patch::check_content_type(resource, content_type)?;
+        let content_type = call.content_type();
         let old = self.store.get(&resource.table, &call.key()).cloned();
         if content_type == patch::APPLY {
             return self.apply(call, old.as_ref());
@@ -171,8 +181,7 @@ impl Server {
         }
         let mut new =
             patch::patched(lists::shown(resource, Value::clone(&old)), content_type, &call.request.body)?;
-        call.check_type(&new)?;
-        new = call.stored(new)?;
+        new = call.patched(new)?;
         check_name(call, &new)?;
         self.update_object(call, &old, new, true)
     }
@@ -180,10 +189,6 @@ impl Server {
     /// Server-side apply.
     fn apply(&mut self, call: &Call<'_>, old: Option<&Arc<Value>>) -> Result<Done> {
         let (resource, place) = (call.resource, call.place);
-        if call.query.get("fieldManager").is_empty() {
-            let cause = required_value("fieldManager", "is required for apply patch");
-            return Err(Status::invalid_options("PatchOptions", &[cause]));
-        }
         if place.subresource == "scale" {
             return Err(Status::not_simulated("apply to a scale"));
         }
@@ -220,7 +225,7 @@ impl Server {
         match old {
             Some(old) => self.update_object(call, old, new, false),
             None if place.subresource.is_empty() => {
-                self.authorise(call, "create")?;
+                self.authorise(&call.request.user, place, "create")?;
                 let uid = metadata::text(&new, "uid");
                 if !uid.is_empty() {
                     let why = format!(
@@ -357,12 +362,6 @@ fn check_name(call: &Call<'_>, object: &Value) -> Result<()> {
             "the name of the object ({said}) does not match the name on the URL ({name})"
         )));
     }
-    let (said, namespace) = (metadata::text(object, "namespace"), &call.place.namespace);
-    if !namespace.is_empty() && !said.is_empty() && said != namespace {
-        return Err(Status::bad_request(format!(
-            "the namespace of the object ({said}) does not match the namespace on the request ({namespace})"
-        )));
-    }
     Ok(())
 }
 
@@ -377,8 +376,7 @@ fn check_version(resource: &Resource, name: &str, old: &Value, new: &mut Value) 
         }
         metadata::keep(new, old, "resourceVersion");
     } else if sent.parse::<u64>().is_err() {
-        let cause = invalid_value("metadata.resourceVersion", &sent.into(), "must be an unsigned integer");
-        return Err(Status::invalid(&About::resource(resource, name), &[cause]));
+        return Err(Status::internal(format!("strconv.ParseUint: parsing \"{sent}\": invalid syntax")));
     } else if sent != is {
         return Err(Status::modified(resource, name));
     }
