@@ -102,7 +102,7 @@ impl<'a> Call<'a> {
             unrecognised(&decode::syntax_error(body, &error), shown)
         })?;
         match object {
-            Value::Object(_) => Ok(object),
+            Value::Object(_) => Ok(whole_numbers(object)),
             Value::Null if self.resource.custom.is_none() => Ok(Value::Object(serde_json::Map::new())),
             other => {
                 let why = format!(
@@ -208,6 +208,22 @@ impl<'a> Call<'a> {
             self.resource.schema().map(|schema| schema.unknown_fields(object)).unwrap_or_default();
         unknown.extend(decode::unknown_fields(self.resource, object));
         unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect()
+    }
+}
+
+/// A number without a fraction is a whole one, however it was written.
+fn whole_numbers(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, value)| (name, whole_numbers(value))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(whole_numbers).collect(),
+        Value::Number(number) if number.is_f64() => {
+            let text = number.to_string();
+            let whole = text.strip_suffix(".0").and_then(|digits| digits.parse::<i64>().ok());
+            whole.map_or(Value::Number(number), Value::from)
+        }
+        other => other,
     }
 }
 

@@ -11,6 +11,7 @@
 mod access;
 mod admission;
 mod call;
+mod checks;
 mod controllers;
 mod crd;
 mod decode;

@@ -60,7 +60,15 @@ fn patch_faults(call: &Call<'_>) -> Option<Cause> {
 fn check_list(query: &Query) -> Result<()> {
     query.number("timeoutSeconds")?;
     let wanted = query.get("resourceVersionMatch");
-    let cause = if wanted.is_empty() {
+    let is_initial = query.has("sendInitialEvents");
+    let cause = if is_initial && !query.flag("watch") {
+        forbidden_value("sendInitialEvents", "sendInitialEvents is forbidden for list")
+    } else if is_initial && wanted != "NotOlderThan" {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        forbidden_value("resourceVersionMatch", why)
+    } else if is_initial {
+        return Ok(());
+    } else if wanted.is_empty() {
         return Ok(());
     } else if query.get("resourceVersion").is_empty() {
         let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";

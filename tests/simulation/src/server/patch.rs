@@ -16,6 +16,8 @@ pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 pub(crate) fn check_content_type(resource: &Resource, content_type: &str) -> Result<()> {
     match content_type {
         JSON | MERGE | APPLY => Ok(()),
+        // Where no list merges by keys, it is a merge patch; see `patched`.
+        STRATEGIC if resource.group.is_empty() && resource.plural == "configmaps" => Ok(()),
         STRATEGIC if resource.custom.is_none() => {
             Err(Status::not_simulated(format!("a strategic merge patch of {}", resource.plural)))
         }
@@ -39,9 +41,19 @@ pub(crate) fn patched(mut object: Value, content_type: &str, patch: &[u8]) -> Re
         if !patch.is_object() {
             return Err(unreadable(&patch, "map[string]interface {}"));
         }
+        if content_type == STRATEGIC && !is_plain(&patch) {
+            return Err(Status::not_simulated("directives and merged lists of a strategic merge patch"));
+        }
         json_patch::merge(&mut object, &patch);
     }
     Ok(object)
+}
+
+/// Whether a strategic merge patch says what a merge patch would.
+fn is_plain(patch: &Value) -> bool {
+    patch.as_object().into_iter().flatten().all(|(name, value)| {
+        !name.starts_with('$') && !["finalizers", "ownerReferences"].contains(&name.as_str()) && is_plain(value)
+    })
 }
 
 fn read(patch: &[u8]) -> Result<Value> {

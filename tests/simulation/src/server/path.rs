@@ -73,8 +73,8 @@ pub(crate) struct Query {
 }
 
 /// Parameters that mean something to a real server, and that this one cannot do.
-const NOT_SIMULATED: [&str; 4] =
-    ["ignoreStoreReadErrorWithClusterBreakingPotential", "orphanDependents", "sendInitialEvents", "shardSelector"];
+const NOT_SIMULATED: [&str; 3] =
+    ["ignoreStoreReadErrorWithClusterBreakingPotential", "orphanDependents", "shardSelector"];
 
 impl Query {
     pub fn parse(query: &str) -> Result<Self> {
@@ -167,6 +167,6 @@ mod tests {
         assert_eq!(query.get("labelSelector"), "a=b,c d");
         assert!(query.flag("watch") && !query.flag("force") && !query.flag("pretty"));
         assert!(Query::parse("unknown=1").is_ok());
-        assert!(Query::parse("sendInitialEvents=true").unwrap_err().is_not_simulated());
+        assert!(Query::parse("orphanDependents=true").unwrap_err().is_not_simulated());
     }
 }

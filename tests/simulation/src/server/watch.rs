@@ -121,6 +121,10 @@ impl Server {
             // The other end is still in our hands.
             let _ = watch.sender.unbounded_send(line);
         };
+        let is_initial = query.flag("sendInitialEvents");
+        if query.has("sendInitialEvents") && (!is_initial || from != 0 || !watch.bookmarks) {
+            return Err(Status::not_simulated("sendInitialEvents from a version, or without bookmarks"));
+        }
         let table = self.store.table(&resource.table);
         if from == 0 {
             // In the order of the keys, as a list.
@@ -134,6 +138,15 @@ impl Server {
             }
             for (_, object) in there {
                 send(line("ADDED", &lists::shown(resource, Value::clone(object))));
+            }
+            if is_initial {
+                send(line("BOOKMARK", &json!({
+                    "kind": resource.kind, "apiVersion": resource.api_version(),
+                    "metadata": {
+                        "resourceVersion": self.store.revision().to_string(),
+                        "annotations": {"k8s.io/initial-events-end": "true"},
+                    },
+                })));
             }
         } else if from < self.store.compacted() {
             let why =

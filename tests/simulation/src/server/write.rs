@@ -10,18 +10,20 @@ use super::call::Call;
 use super::fields::{self, Writer};
 use super::kinds::{Generation, Resource};
 use super::schema::Cause;
-use super::status::{About, Result, Status, forbidden_value, invalid_value};
-use super::{Server, defaults, lists, metadata, patch, scale};
+use super::status::{About, Result, Status, forbidden_value, invalid_value, required_value};
+use super::{Server, checks, decode, defaults, lists, metadata, patch, scale};
 
 /// The HTTP status of a success, and its body.
 pub(crate) type Done = (u16, Value);
 
 impl Server {
     fn track(call: &Call<'_>, old: Option<&Value>, new: &mut Value) {
+        let reset = reset_field(call);
         let writer = Writer {
             manager: call.manager(),
             api_version: &call.resource.api_version(),
             subresource: &call.place.subresource,
+            reset,
             now: call.now,
         };
         if let Some(old) = old
@@ -33,11 +35,6 @@ impl Server {
         let resource = call.resource;
         let old = old.map(|old| lists::shown(resource, old.clone()));
         let mut seen = lists::shown(resource, new.clone());
-        let reset = match call.place.subresource.as_str() {
-            "" | "finalize" if resource.status => "status",
-            "status" => "spec",
-            _ => "",
-        };
         keep_field(&mut seen, old.as_ref().unwrap_or(&Value::Null), reset);
         match &old {
             Some(old) if call.place.subresource == "scale" => fields::track_scale(old, &mut seen, &writer),
@@ -75,7 +72,7 @@ impl Server {
             Self::track(call, None, &mut object);
         }
         prepare_create(&resource, &mut object)?;
-        validate(&resource, &object, None)?;
+        validate(call, &object, None)?;
         self.admit(&resource, Operation::Create, &call.place.subresource, &object, None)?;
         self.admit_quota(&resource, &object)?;
         if !sent_version.is_empty() && sent_version != "0" {
@@ -151,7 +148,7 @@ impl Server {
             Self::track(call, Some(old), &mut new);
         }
         prepare_update(&resource, &call.place.subresource, old, &mut new)?;
-        validate(&resource, &new, Some(old))?;
+        validate(call, &new, Some(old))?;
         self.admit(&resource, Operation::Update, &call.place.subresource, &new, Some(old))?;
         if same_but_times(old, &new) {
             return Ok((200, lists::shown(&resource, Value::clone(old))));
@@ -192,14 +189,23 @@ impl Server {
         if place.subresource == "scale" {
             return Err(Status::not_simulated("apply to a scale"));
         }
+        if serde_json::from_slice::<Value>(&call.request.body).is_err() {
+            if !call.request.body.starts_with(b"{") {
+                return Err(Status::not_simulated("an apply in YAML"));
+            }
+            let why = "yaml: line 1: did not find expected ',' or '}'";
+            let message = format!("error decoding YAML: error converting YAML to JSON: {why}");
+            return Err(Status::bad_request(message));
+        }
         let mut config = call.json()?;
         if config["metadata"].get("managedFields").is_some_and(|all| !all.is_null()) {
             return Err(Status::bad_request("metadata.managedFields must be nil"));
         }
-        call.check_type(&config)?;
-        if let Some(schema) = resource.schema() {
-            refuse_untyped(call, &config, &schema.unknown_fields(&config))?;
+        if resource.custom.is_none() && !(config["kind"].is_string() && config["apiVersion"].is_string()) {
+            return Err(Status::bad_request("invalid object type: /, Kind="));
         }
+        call.check_type(&config)?;
+        refuse_untyped(call, &config)?;
         config["apiVersion"] = resource.api_version().into();
         config["kind"] = resource.kind.as_str().into();
         metadata::normalise(&mut config);
@@ -214,6 +220,7 @@ impl Server {
             manager: call.manager(),
             api_version: &resource.api_version(),
             subresource: &place.subresource,
+            reset: reset_field(call),
             now: call.now,
         };
         let live = old.map(|old| lists::shown(resource, Value::clone(old)));
@@ -240,21 +247,34 @@ impl Server {
     }
 }
 
-/// A configuration that names fields which the schema does not know cannot be merged.
-fn refuse_untyped(call: &Call<'_>, config: &Value, unknown: &[String]) -> Result<()> {
-    let faults: Vec<String> =
-        unknown.iter().map(|path| format!(".{path}: field not declared in schema")).collect();
+/// The field that cannot be written at this place.
+fn reset_field(call: &Call<'_>) -> &'static str {
+    match call.place.subresource.as_str() {
+        "" | "finalize" if call.resource.status => "status",
+        "status" => "spec",
+        _ => "",
+    }
+}
+
+/// A configuration that does not fit its type, or names fields which that does not have, cannot be merged.
+fn refuse_untyped(call: &Call<'_>, config: &Value) -> Result<()> {
+    let resource = call.resource;
+    let mut faults = resource.schema().map(|schema| schema.typed_faults(config)).unwrap_or_default();
+    let mut unknown = resource.schema().map(|schema| schema.unknown_fields(config)).unwrap_or_default();
+    unknown.extend(decode::unknown_fields(resource, config));
+    faults.extend(unknown.iter().map(|path| format!(".{path}: field not declared in schema")));
     let faults = match &faults[..] {
         [] => return Ok(()),
         [one] => one.clone(),
         all => format!("errors:\n  {}", all.join("\n  ")),
     };
     Err(Status::internal(format!(
-        "failed to create typed patch object ({}/{}; {}, Kind={}): {faults}",
-        call.place.namespace,
+        "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {faults}",
+        metadata::text(config, "namespace"),
         metadata::text(config, "name"),
-        call.resource.api_version(),
-        call.resource.kind,
+        resource.group,
+        resource.version,
+        resource.kind,
     )))
 }
 
@@ -290,8 +310,17 @@ fn prepare_create(resource: &Resource, object: &mut Value) -> Result<()> {
     Ok(())
 }
 
-fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<()> {
+fn validate(call: &Call<'_>, object: &Value, old: Option<&Value>) -> Result<()> {
+    let resource = &**call.resource;
     let mut causes = metadata::faults(resource, object);
+    causes.extend(checks::metadata_faults(object));
+    if call.place.subresource.is_empty() {
+        causes.extend(checks::object_faults(resource, object));
+    }
+    if resource.group == "events.k8s.io" && old.is_none() && object["eventTime"].is_null() {
+        let about = About::other("", "Event", metadata::text(object, "name"));
+        return Err(Status::invalid(&about, &[required_value("eventTime", "")]));
+    }
     if let Some(old) = old {
         // The server looks twice, once for all kinds and once for each, and lists what it found both times.
         let changes = metadata::change_faults(old, object);
@@ -299,7 +328,14 @@ fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<
         causes.extend(fixed_faults(resource, old, object)?);
     }
     if let Some(schema) = resource.schema() {
-        causes.extend(schema.validate(object, old));
+        let mut found = schema.validate(object, old);
+        if call.place.subresource == "status" {
+            // There the server's sentences begin within status.
+            for cause in &mut found {
+                cause.message = cause.message.replacen(": status.", ": ", 1);
+            }
+        }
+        causes.extend(found);
     }
     if causes.is_empty() {
         return Ok(());
@@ -323,8 +359,14 @@ fn fixed_faults(resource: &Resource, old: &Value, new: &Value) -> Result<Vec<Cau
                 causes.extend(changed.map(|field| forbidden_value(field, why)));
             }
         }
+        ("apps", "statefulsets") if differs("/spec/selector") => {
+            let why = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
+                       'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and \
+                       'minReadySeconds' are forbidden";
+            causes.push(forbidden_value("spec", why));
+        }
         ("apps" | "batch", _) if differs("/spec/selector") => {
-            return Err(Status::not_simulated("a change of a workload's selector"));
+            causes.push(invalid_value("spec.selector", &new["spec"]["selector"], "field is immutable"));
         }
         ("rbac.authorization.k8s.io", _) if differs("/roleRef") => {
             return Err(Status::not_simulated("a change of a binding's role"));
