@@ -229,5 +229,7 @@ fn whole_numbers(value: Value) -> Value {
 
 /// A kind that no built-in group has.
 pub(crate) fn not_registered(kind: &str, version: &str) -> String {
-    format!("no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\"")
+    format!(
+        "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\""
+    )
 }

@@ -47,7 +47,9 @@ fn qualified_name_faults(key: &str) -> Vec<String> {
         }
         _ => {
             let rule = format!("a valid label key {NAME_PART}");
-            return vec![format!("{rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')")];
+            return vec![format!(
+                "{rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
         }
     };
     if name.is_empty() {
@@ -62,7 +64,7 @@ fn qualified_name_faults(key: &str) -> Vec<String> {
 }
 
 /// What is wrong with labels, annotations, finalizers and owners.
-pub(crate) fn metadata_faults(object: &Value) -> Vec<Cause> {
+pub(crate) fn metadata_faults(resource: &Resource, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     for field in ["labels", "annotations"] {
         let place = format!("metadata.{field}");
@@ -86,7 +88,8 @@ pub(crate) fn metadata_faults(object: &Value) -> Vec<Cause> {
         let place = format!("metadata.finalizers[{index}]");
         let wrong = qualified_name_faults(name).into_iter();
         causes.extend(wrong.map(|why| invalid_value(&place, &name.into(), &why)));
-        if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
+        // Custom resources may have any.
+        if resource.custom.is_none() && !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             causes.push(invalid_value(&place, &name.into(), why));
         }
@@ -202,6 +205,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::server::kinds::built_in;
 
     #[test]
     fn keys_of_labels_have_at_most_one_domain() {
@@ -212,7 +216,8 @@ mod tests {
 
     #[test]
     fn a_finalizer_needs_a_domain_unless_it_is_one_of_the_standard() {
-        let faults = |name: &str| metadata_faults(&json!({"metadata": {"finalizers": [name]}})).len();
+        let pods = built_in()[&(String::new(), "v1".to_owned(), "pods".to_owned())].clone();
+        let faults = |name: &str| metadata_faults(&pods, &json!({"metadata": {"finalizers": [name]}})).len();
         assert_eq!((faults("orphan"), faults("belay.dev/x"), faults("bare")), (0, 0, 1));
     }
 }

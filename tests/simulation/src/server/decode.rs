@@ -113,12 +113,14 @@ fn known_fields(resource: &Resource) -> Option<&'static [&'static str]> {
 pub(crate) fn unknown_fields(resource: &Resource, object: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     if let (Some(known), Some(fields)) = (known_fields(resource), object.as_object()) {
-        let is_known = |name: &str| ["apiVersion", "kind", "metadata"].contains(&name) || known.contains(&name);
+        let is_known =
+            |name: &str| ["apiVersion", "kind", "metadata"].contains(&name) || known.contains(&name);
         unknown.extend(fields.keys().filter(|name| !is_known(name)).cloned());
     }
     let metadata = object["metadata"].as_object().into_iter().flatten();
-    unknown
-        .extend(metadata.filter(|(name, _)| !metadata::is_known(name)).map(|(name, _)| format!("metadata.{name}")));
+    unknown.extend(
+        metadata.filter(|(name, _)| !metadata::is_known(name)).map(|(name, _)| format!("metadata.{name}")),
+    );
     unknown
 }
 

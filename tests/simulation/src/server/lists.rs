@@ -76,10 +76,9 @@ impl Server {
         let limit = query.number("limit")?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(0);
         let token = match query.get("continue") {
             "" => None,
-            text => Some(
-                Token::parse(text)
-                    .ok_or_else(|| Status::bad_request(format!("{BAD_TOKEN}{NO_JSON}")))?,
-            ),
+            text => {
+                Some(Token::parse(text).ok_or_else(|| Status::bad_request(format!("{BAD_TOKEN}{NO_JSON}")))?)
+            }
         };
         if token.is_some() && !matches!(query.get("resourceVersion"), "" | "0") {
             return Err(Status::bad_request(
@@ -142,9 +141,8 @@ impl Server {
     fn wanted_revision(&self, query: &Query) -> Result<Option<u64>> {
         let asked = query.get("resourceVersion");
         let number = |text: &str| {
-            text.parse::<u64>().map_err(|_| {
-                Status::bad_request(format!("invalid resource version: {}", bad_version(text)))
-            })
+            text.parse::<u64>()
+                .map_err(|_| Status::bad_request(format!("invalid resource version: {}", bad_version(text))))
         };
         match query.get("resourceVersionMatch") {
             "" | "NotOlderThan" => {

@@ -52,7 +52,9 @@ pub(crate) fn patched(mut object: Value, content_type: &str, patch: &[u8]) -> Re
 /// Whether a strategic merge patch says what a merge patch would.
 fn is_plain(patch: &Value) -> bool {
     patch.as_object().into_iter().flatten().all(|(name, value)| {
-        !name.starts_with('$') && !["finalizers", "ownerReferences"].contains(&name.as_str()) && is_plain(value)
+        !name.starts_with('$')
+            && !["finalizers", "ownerReferences"].contains(&name.as_str())
+            && is_plain(value)
     })
 }
 

@@ -140,13 +140,16 @@ impl Server {
                 send(line("ADDED", &lists::shown(resource, Value::clone(object))));
             }
             if is_initial {
-                send(line("BOOKMARK", &json!({
-                    "kind": resource.kind, "apiVersion": resource.api_version(),
-                    "metadata": {
-                        "resourceVersion": self.store.revision().to_string(),
-                        "annotations": {"k8s.io/initial-events-end": "true"},
-                    },
-                })));
+                send(line(
+                    "BOOKMARK",
+                    &json!({
+                        "kind": resource.kind, "apiVersion": resource.api_version(),
+                        "metadata": {
+                            "resourceVersion": self.store.revision().to_string(),
+                            "annotations": {"k8s.io/initial-events-end": "true"},
+                        },
+                    }),
+                ));
             }
         } else if from < self.store.compacted() {
             let why =

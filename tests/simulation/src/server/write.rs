@@ -35,7 +35,10 @@ impl Server {
         let resource = call.resource;
         let old = old.map(|old| lists::shown(resource, old.clone()));
         let mut seen = lists::shown(resource, new.clone());
-        keep_field(&mut seen, old.as_ref().unwrap_or(&Value::Null), reset);
+        // What does not fit its schema at all is not tracked: that must still be seen.
+        if resource.schema().is_none_or(|schema| schema.typed_faults(&seen).is_empty()) {
+            keep_field(&mut seen, old.as_ref().unwrap_or(&Value::Null), reset);
+        }
         match &old {
             Some(old) if call.place.subresource == "scale" => fields::track_scale(old, &mut seen, &writer),
             old => fields::track_update(old.as_ref(), &mut seen, &writer, resource.schema()),
@@ -227,7 +230,7 @@ impl Server {
         let merged =
             fields::apply(live.as_ref(), &config, &writer, call.query.flag("force"), resource.schema())
                 .map_err(|conflicts| patch::apply_conflict(&conflicts))?;
-        let new = call.stored(merged)?;
+        let mut new = call.stored(merged)?;
         check_name(call, &new)?;
         match old {
             Some(old) => self.update_object(call, old, new, false),
@@ -240,6 +243,8 @@ impl Server {
                     );
                     return Err(Status::conflict(&About::resource(resource, &place.name), &why));
                 }
+                // An apply may name a version of what is not there.
+                metadata::unset(&mut new, "resourceVersion");
                 self.create_object(call, new, false)
             }
             None => Err(Status::not_found(resource, &place.name)),
@@ -313,7 +318,7 @@ fn prepare_create(resource: &Resource, object: &mut Value) -> Result<()> {
 fn validate(call: &Call<'_>, object: &Value, old: Option<&Value>) -> Result<()> {
     let resource = &**call.resource;
     let mut causes = metadata::faults(resource, object);
-    causes.extend(checks::metadata_faults(object));
+    causes.extend(checks::metadata_faults(resource, object));
     if call.place.subresource.is_empty() {
         causes.extend(checks::object_faults(resource, object));
     }
