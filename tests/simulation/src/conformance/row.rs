@@ -88,6 +88,8 @@ pub struct Row {
     pub extent: Extent,
     /// What happens to the simulated server before, where a real one cannot be brought to it.
     pub before: Option<fn(&mut Server)>,
+    /// Why the simulation leaves this out: there the answer is 501, and the rest of the case is not tried.
+    pub left_out: Option<&'static str>,
     /// Under which name the answer is kept for later rows.
     pub keep: Option<&'static str>,
     /// The status that is expected.
@@ -110,6 +112,7 @@ impl Row {
             manner: Manner::Once,
             extent: Extent::Whole,
             before: None,
+            left_out: None,
             keep: None,
             status: 0,
             body: Value::Null,
@@ -169,6 +172,13 @@ impl Row {
     #[must_use]
     pub fn after(mut self, happening: fn(&mut Server)) -> Self {
         self.before = Some(happening);
+        self
+    }
+
+    /// Says that the simulation does not know this, and why it need not: it answers 501, and the case ends there.
+    #[must_use]
+    pub fn left_out(mut self, why: &'static str) -> Self {
+        self.left_out = Some(why);
         self
     }
 

@@ -4,9 +4,12 @@ use serde_json::{Value, json};
 
 use super::Server;
 use super::call::Call;
-use super::status::{About, Result, Status};
+use super::fields::{self, Writer};
+use super::path::Place;
+use super::status::{About, Result, Status, invalid_value};
 use super::write::Done;
 
+const GROUP_OF_REVIEWS: &str = "authorization.k8s.io";
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// May do anything, and is what the server's own controllers are called.
@@ -106,10 +109,9 @@ impl Server {
     }
 
     /// Refuses what the caller may not do.
-    pub(crate) fn authorise(&self, call: &Call<'_>, verb: &str) -> Result<()> {
-        let (resource, place) = (call.resource, call.place);
+    pub(crate) fn authorise(&self, user: &str, place: &Place, verb: &str) -> Result<()> {
         let wish = Wish {
-            user: &call.request.user,
+            user,
             verb,
             group: &place.group,
             resource: &place.plural,
@@ -134,15 +136,25 @@ impl Server {
             "User \"{}\" cannot {verb} resource \"{part}\" in API group \"{}\" {scope}",
             wish.user, place.group
         );
-        Err(Status::forbidden(&About::resource(resource, &place.name), &why, Vec::new()))
+        let about = About::other(&place.group, &place.plural, &place.name);
+        Err(Status::forbidden(&about, &why, Vec::new()))
     }
 
     /// An access review: it is answered, and nothing is stored.
     pub(crate) fn review(&self, call: &Call<'_>) -> Result<Done> {
         let mut review = call.json()?;
+        // The API leaves empty attributes out.
+        if let Some(all) = review["spec"].get_mut("resourceAttributes").and_then(Value::as_object_mut) {
+            all.retain(|_, value| value != "");
+        }
         let spec = &review["spec"];
         if spec.get("nonResourceAttributes").is_some_and(|all| !all.is_null()) {
             return Err(Status::not_simulated("a review of a path that is no resource"));
+        }
+        if spec.get("resourceAttributes").is_none_or(Value::is_null) {
+            let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            let cause = invalid_value("spec.resourceAttributes", &Value::Null, why);
+            return Err(Status::invalid(&About::other(GROUP_OF_REVIEWS, "", ""), &[cause]));
         }
         let attribute = |name: &str| spec["resourceAttributes"][name].as_str().unwrap_or_default();
         let own = call.resource.kind == "SelfSubjectAccessReview";
@@ -164,6 +176,14 @@ impl Server {
         review["kind"] = call.resource.kind.as_str().into();
         review["apiVersion"] = call.resource.api_version().into();
         review["metadata"] = json!({});
+        let writer = Writer {
+            manager: call.manager(),
+            api_version: &call.resource.api_version(),
+            subresource: "",
+            reset: "status",
+            now: call.now,
+        };
+        fields::track_update(None, &mut review, &writer, None);
         review["status"] = status;
         Ok((201, review))
     }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::delete::Options;
+use super::fields::{self, Writer};
 use super::kinds::{Custom, Generation, Resource};
 use super::schema::Schema;
 use super::status::{Result, Status};
@@ -92,9 +93,8 @@ fn check(crd: &Value) -> Result<String> {
             return Err(Status::not_simulated("selectable fields of a custom resource"));
         }
     }
-    storage_version(crd)
-        .map(str::to_owned)
-        .ok_or_else(|| Status::not_simulated("a definition without a version that is stored"))
+    // One without is refused by validation.
+    Ok(storage_version(crd).unwrap_or_default().to_owned())
 }
 
 /// What the first delete does.
@@ -236,6 +236,14 @@ impl Server {
                 set_condition(&mut new, "Established", "False", "Installing", message, now);
             }
             if *crd != new {
+                let writer = Writer {
+                    manager: "kube-apiserver",
+                    api_version: "apiextensions.k8s.io/v1",
+                    subresource: "status",
+                    reset: "spec",
+                    now,
+                };
+                fields::track_update(Some(&crd), &mut new, &writer, None);
                 self.commit(&table(), &key, new);
                 changed = true;
             }

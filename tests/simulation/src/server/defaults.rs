@@ -54,6 +54,8 @@ pub(crate) fn complete(resource: &Resource, object: &mut Value) {
             }
         }
         ("apiextensions.k8s.io", _) => super::crd::complete(object),
+        ("coordination.k8s.io", "leases") => default(object, "spec", json!({})),
+        ("" | "events.k8s.io", "events") => complete_event(object),
         _ => {}
     }
 }
@@ -112,6 +114,19 @@ fn complete_namespace(object: &mut Value) {
     }
     default(object, "spec", json!({}));
     default(object, "status", json!({}));
+}
+
+/// What is always there in an Event, if only as nothing.
+fn complete_event(object: &mut Value) {
+    for field in ["eventTime", "firstTimestamp", "lastTimestamp"] {
+        default(object, field, Value::Null);
+    }
+    for field in ["involvedObject", "source"] {
+        default(object, field, json!({}));
+    }
+    for field in ["reportingComponent", "reportingInstance"] {
+        default(object, field, "");
+    }
 }
 
 fn complete_service(object: &mut Value) {

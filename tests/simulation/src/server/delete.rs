@@ -5,12 +5,13 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::call::Call;
+use super::call::{Call, not_registered};
 use super::kinds::Resource;
-use super::status::{About, Result, Status};
+use super::schema::Cause;
+use super::status::{About, Result, Status, invalid_value, unsupported_value};
 use super::store::Key;
 use super::write::{Done, seconds};
-use super::{Server, crd, lists, metadata};
+use super::{Server, crd, decode, lists, metadata, options};
 
 /// Holds an object until its dependents are gone.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
@@ -48,8 +49,12 @@ impl Options {
                 "propagationPolicy": Some(call.query.get("propagationPolicy")).filter(|text| !text.is_empty()),
             })
         } else {
-            call.json()?
+            read(call)?
         };
+        let faults = faults(&said);
+        if !faults.is_empty() {
+            return Err(Status::invalid_options("DeleteOptions", &faults));
+        }
         let mut options = Self::default();
         for (key, value) in said.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
             match key.as_str() {
@@ -82,8 +87,44 @@ impl Options {
     }
 }
 
+/// Options in the body of a delete.
+fn read(call: &Call<'_>) -> Result<Value> {
+    let body = &call.request.body;
+    let said: Value = serde_json::from_slice(body).map_err(|error| {
+        let why = decode::syntax_error(body, &error);
+        Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
+    })?;
+    let text = |field: &str| said[field].as_str().unwrap_or_default();
+    if !matches!(text("kind"), "" | "DeleteOptions") {
+        return Err(Status::bad_request(not_registered(text("kind"), text("apiVersion"))));
+    }
+    Ok(said)
+}
+
+/// Options that make no sense.
+fn faults(said: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let policy = &said["propagationPolicy"];
+    if !policy.is_null() && !said["orphanDependents"].is_null() {
+        let why = "orphanDependents and deletionPropagation cannot be both set";
+        causes.push(invalid_value("propagationPolicy", policy, why));
+    }
+    let known = ["Foreground", "Background", "Orphan", "nil"];
+    if policy.as_str().is_some_and(|policy| !known[..3].contains(&policy)) {
+        causes.push(unsupported_value("propagationPolicy", policy, &known));
+    }
+    let dry_run = said["dryRun"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if dry_run.iter().any(|one| one != "All") {
+        causes.push(options::dry_run(&said["dryRun"]));
+    }
+    causes
+}
+
 impl Server {
     pub(crate) fn delete(&mut self, call: &Call<'_>) -> Result<Done> {
+        if !call.place.subresource.is_empty() && call.resource.custom.is_some() {
+            return Err(Status::verb_not_supported(call.resource, "delete"));
+        }
         if !call.place.subresource.is_empty() {
             return Err(Status::method_not_allowed());
         }

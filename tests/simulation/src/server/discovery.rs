@@ -71,7 +71,8 @@ impl Server {
         let of = self.served.values().filter(|one| one.group == group && one.version == version);
         let resources: Vec<Value> = of.flat_map(entries).collect();
         if resources.is_empty() {
-            return Err(Status::page_not_found());
+            let is_built_in = self.served.values().any(|one| one.group == group && one.custom.is_none());
+            return Err(if is_built_in { Status::nothing_served() } else { Status::page_not_found() });
         }
         Ok(json!({
             "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version(group, version),

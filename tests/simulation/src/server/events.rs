@@ -16,6 +16,9 @@ const NAMES: [(&str, &str); 7] = [
 /// As events.k8s.io shows it.
 pub(crate) fn to_new(event: &mut Value) {
     rename(event, "events.k8s.io/v1", |(core, new)| (core, new));
+    if let Value::Object(fields) = event {
+        fields.retain(|name, value| !(name.starts_with("reporting") && value == ""));
+    }
 }
 
 /// As it is stored.

@@ -23,6 +23,8 @@ pub struct Writer<'a> {
     pub api_version: &'a str,
     /// `status`, or nothing for the object itself.
     pub subresource: &'a str,
+    /// The field that cannot be written at this place, if there is one: nobody owns what is in it by such a write.
+    pub reset: &'a str,
     /// The time of the write.
     pub now: Timestamp,
 }
@@ -97,6 +99,9 @@ impl Entry {
             "Update" => Operation::Update,
             _ => return None,
         };
+        if entry.get("fieldsType").is_some_and(|kind| kind != "FieldsV1") {
+            return None;
+        }
         let fields = match entry.get("fieldsV1") {
             None | Some(Value::Null) => Set::default(),
             Some(fields) => Set::decode(fields.as_object()?)?,
@@ -200,7 +205,7 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer<'_>, s
     let mut entries = match sent {
         // A subresource has no say in the entries themselves.
         Some(sent) if writer.subresource.is_empty() => {
-            if is_reset(&sent) {
+            if is_reset(&sent, schema.is_some()) {
                 Vec::new()
             } else {
                 decode(&sent).filter(|sent| !sent.is_empty()).unwrap_or_else(|| managed_of(old))
@@ -208,16 +213,19 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer<'_>, s
         }
         _ => managed_of(old),
     };
-    if !(entries.is_empty() && old.is_some()) {
+    // What does not fit its schema cannot be compared: it is left to validation.
+    let is_typed = schema.is_none_or(|schema| schema.typed_faults(new).is_empty());
+    if is_typed && !(entries.is_empty() && old.is_some()) {
         update(&mut entries, old, new, writer, schema);
     }
     put(new, entries);
 }
 
-fn is_reset(sent: &Value) -> bool {
+/// Of a custom resource an empty list says as little as none.
+fn is_reset(sent: &Value, is_custom: bool) -> bool {
     let is_blank = |entry: &Value| entry.as_object().is_some_and(Map::is_empty);
     sent.as_array().is_some_and(|sent| match sent.as_slice() {
-        [] => true,
+        [] => !is_custom,
         [one] => is_blank(one),
         _ => false,
     })
@@ -303,10 +311,15 @@ pub fn apply(
     let live = live.map(without_managed);
     if let Some(live) = live.as_ref().filter(|_| entries.is_empty()) {
         let before = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
-        update(&mut entries, None, live, &before, schema);
+        let mut writable = live.clone();
+        if let Value::Object(fields) = &mut writable {
+            fields.remove(writer.reset);
+        }
+        update(&mut entries, None, &writable, &before, schema);
     }
 
-    let mut sent = walk::fields_of(of, &config);
+    let sent_with_name = walk::fields_of(of, &config);
+    let mut sent = sent_with_name.clone();
     strip(&mut sent);
     let ours = Entry::new(Operation::Apply, writer, sent);
     let last = entries.iter().position(|entry| entry.is_same(&ours)).map(|index| entries.remove(index));
@@ -319,7 +332,8 @@ pub fn apply(
     };
     let mut merged = match &last {
         Some(last) => {
-            let mut owned = ours.fields.clone();
+            // The name too: without it metadata would go with the last label.
+            let mut owned = sent_with_name;
             for entry in &entries {
                 owned.add(&entry.fields);
             }
@@ -393,7 +407,7 @@ mod tests {
     }
 
     fn writer(manager: &str, second: i64) -> Writer<'_> {
-        Writer { manager, api_version: "v1", subresource: "", now: at(second) }
+        Writer { manager, api_version: "v1", subresource: "", reset: "", now: at(second) }
     }
 
     fn made(mut object: Value, by: &Writer<'_>, schema: Option<&Schema>) -> Value {

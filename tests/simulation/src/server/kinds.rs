@@ -186,6 +186,51 @@ pub(crate) fn built_in() -> Served {
     BUILT_IN.iter().map(one).collect()
 }
 
+/// Resources of groups that are served here which a real server has and this one has not.
+const UNKNOWN: [(&str, &str); 15] = [
+    ("", "bindings"),
+    ("", "componentstatuses"),
+    ("", "endpoints"),
+    ("", "limitranges"),
+    ("", "nodes"),
+    ("", "persistentvolumeclaims"),
+    ("", "persistentvolumes"),
+    ("", "podtemplates"),
+    ("", "replicationcontrollers"),
+    (ADMISSION, "mutatingadmissionpolicies"),
+    (ADMISSION, "mutatingadmissionpolicybindings"),
+    (ADMISSION, "mutatingwebhookconfigurations"),
+    (ADMISSION, "validatingwebhookconfigurations"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+];
+
+/// Whether a real server has this resource and this one has not.
+pub(crate) fn is_unknown(group: &str, plural: &str) -> bool {
+    UNKNOWN.contains(&(group, plural))
+}
+
+/// Whether a real server has this subresource and this one has not.
+pub(crate) fn is_unknown_part(plural: &str, subresource: &str) -> bool {
+    match plural {
+        "pods" => [
+            "attach",
+            "binding",
+            "ephemeralcontainers",
+            "eviction",
+            "exec",
+            "log",
+            "portforward",
+            "proxy",
+            "resize",
+        ]
+        .contains(&subresource),
+        "services" => subresource == "proxy",
+        "serviceaccounts" => subresource == "token",
+        _ => false,
+    }
+}
+
 /// Groups of which every API server knows and this one does not: whoever asks for them shall not take them for absent.
 pub(crate) const UNKNOWN_GROUPS: [&str; 14] = [
     "apiregistration.k8s.io",

@@ -14,6 +14,10 @@ const EXPIRED: &str = "The provided continue parameter is too old to display a c
     the results. Continuing with the provided token results in an inconsistent list - objects that were created, \
     modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
+const BAD_TOKEN: &str = "invalid continue token: continue key is not valid: ";
+/// What a real server makes of a token that is none; which letter it names depends on the token.
+const NO_JSON: &str = "invalid character '\\u009e' looking for beginning of value";
+
 /// Where a list goes on: the revision it shows, and the last key it has shown.
 #[derive(Debug, PartialEq, Eq)]
 struct Token {
@@ -35,6 +39,18 @@ impl Token {
         let part = |index: usize| token["start"][index].as_str().map(str::to_owned);
         Some(Self { revision: token["rv"].as_u64()?, last: (part(0)?, part(1)?) })
     }
+}
+
+/// By which the real server orders what it stores: the slash counts, so that `a-b` comes before `a`.
+pub(crate) fn path_of((namespace, name): &Key) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// A version that is no number, in the server's words.
+pub(crate) fn bad_version(text: &str) -> String {
+    format!(
+        "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+    )
 }
 
 /// The object in the version that was asked for.
@@ -60,10 +76,9 @@ impl Server {
         let limit = query.number("limit")?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(0);
         let token = match query.get("continue") {
             "" => None,
-            text => Some(
-                Token::parse(text)
-                    .ok_or_else(|| Status::bad_request("continue key is not valid".to_owned()))?,
-            ),
+            text => {
+                Some(Token::parse(text).ok_or_else(|| Status::bad_request(format!("{BAD_TOKEN}{NO_JSON}")))?)
+            }
         };
         if token.is_some() && !matches!(query.get("resourceVersion"), "" | "0") {
             return Err(Status::bad_request(
@@ -73,9 +88,15 @@ impl Server {
         if let Some(token) = &token
             && (token.revision < self.store.compacted() || token.revision < self.tokens_since)
         {
-            return Err(Status::expired(EXPIRED));
+            // Whoever can live with it goes on with what is there now.
+            let again = Token { revision: self.store.revision(), last: token.last.clone() };
+            let mut expired = Status::expired(EXPIRED);
+            expired.body["metadata"]["continue"] = again.written().into();
+            return Err(expired);
         }
         let exact = self.wanted_revision(query)?;
+        // Version 0 is "whatever the cache has", and the cache does not read in pages.
+        let limit = if query.get("resourceVersion") == "0" { 0 } else { limit };
         let revision = token.as_ref().map_or(exact.unwrap_or(self.store.revision()), |token| token.revision);
         let past = (revision < self.store.revision())
             .then(|| self.store.table(&resource.table).map(|table| table.at(revision)))
@@ -83,22 +104,27 @@ impl Server {
         let now = self.store.table(&resource.table).map(|table| &table.objects);
         let objects = past.as_ref().or(now);
         let after = token.map(|token| token.last);
-        let mut found = objects.into_iter().flatten().filter(|(key, object)| {
-            (place.namespace.is_empty() || place.namespace == key.0)
-                && after.as_ref().is_none_or(|after| *key > after)
-                && selector.matches(object)
-        });
-        let mut items = Vec::new();
-        let mut last = None;
-        for (key, object) in found.by_ref() {
-            items.push(listed(resource, Value::clone(object)));
-            if items.len() == limit {
-                last = Some(key.clone());
-                break;
-            }
+        let mut found: Vec<_> = objects
+            .into_iter()
+            .flatten()
+            .filter(|(key, object)| {
+                (place.namespace.is_empty() || place.namespace == key.0)
+                    && after.as_ref().is_none_or(|after| path_of(key) > path_of(after))
+                    && selector.matches(object)
+            })
+            .collect();
+        if place.namespace.is_empty() {
+            found.sort_by_cached_key(|(key, _)| path_of(key));
         }
-        let rest = if last.is_some() { found.count() } else { 0 };
+        let rest = if limit > 0 { found.len().saturating_sub(limit) } else { 0 };
+        found.truncate(found.len() - rest);
+        let last = found.last().map(|(key, _)| (*key).clone());
+        let items: Vec<Value> =
+            found.into_iter().map(|(_, object)| listed(resource, Value::clone(object))).collect();
         let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if resource.custom.is_some() {
+            metadata["continue"] = "".into();
+        }
         if let Some(last) = last.filter(|_| rest > 0) {
             metadata["continue"] = Token { revision, last }.written().into();
             if selector.is_empty() {
@@ -115,18 +141,13 @@ impl Server {
     fn wanted_revision(&self, query: &Query) -> Result<Option<u64>> {
         let asked = query.get("resourceVersion");
         let number = |text: &str| {
-            text.parse::<u64>().map_err(|_| {
-                Status::bad_request(format!(
-                    "invalid resource version \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
-                ))
-            })
+            text.parse::<u64>()
+                .map_err(|_| Status::bad_request(format!("invalid resource version: {}", bad_version(text))))
         };
         match query.get("resourceVersionMatch") {
             "" | "NotOlderThan" => {
                 if !asked.is_empty() && number(asked)? > self.store.revision() {
-                    return Err(Status::not_simulated(format!(
-                        "a list at revision {asked}, which is yet to come"
-                    )));
+                    return Err(Status::too_large_version(number(asked)?, self.store.revision()));
                 }
                 Ok(None)
             }

@@ -47,6 +47,11 @@ pub(crate) fn normalise(object: &mut Value) {
     }
 }
 
+/// Whether metadata can hold such a field.
+pub(crate) fn is_known(field: &str) -> bool {
+    KNOWN.contains(&field)
+}
+
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get("metadata").and_then(|all| all.get(field)).and_then(Value::as_str).unwrap_or_default()
 }
@@ -94,7 +99,7 @@ pub(crate) fn generation(object: &Value) -> i64 {
     object.get("metadata").and_then(|all| all.get("generation")).and_then(Value::as_i64).unwrap_or_default()
 }
 
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
+pub(crate) const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
     '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \

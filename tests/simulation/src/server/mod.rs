@@ -11,8 +11,10 @@
 mod access;
 mod admission;
 mod call;
+mod checks;
 mod controllers;
 mod crd;
+mod decode;
 mod defaults;
 mod delete;
 mod discovery;
@@ -21,6 +23,7 @@ pub mod fields;
 mod kinds;
 mod lists;
 mod metadata;
+mod options;
 mod patch;
 mod path;
 mod scale;
@@ -200,8 +203,7 @@ impl Server {
             Target::Object(place) => place,
         };
         let query = Query::parse(&request.query)?;
-        let resource = self.resource(&place)?;
-        let call = Call { resource: &resource, place: &place, query: &query, request, now };
+        options::check_timeout(&query)?;
         let is_collection = place.name.is_empty();
         let verb = match request.method {
             Method::GET if is_collection && query.flag("watch") => "watch",
@@ -214,6 +216,13 @@ impl Server {
             Method::DELETE => "delete",
             _ => return Err(Status::not_simulated(format!("the method {}", request.method))),
         };
+        let resource = self.resource(&place);
+        if resource.is_err() {
+            // Whether somebody may ask comes before whether there is anything.
+            self.authorise(&request.user, &place, verb)?;
+        }
+        let resource = resource?;
+        let call = Call { resource: &resource, place: &place, query: &query, request, now };
         if resource.group == "authorization.k8s.io" {
             return if verb == "create" {
                 whole(self.review(&call)?)
@@ -221,8 +230,14 @@ impl Server {
                 Err(Status::method_not_allowed())
             };
         }
-        self.authorise(&call, verb)?;
+        self.authorise(&request.user, &place, verb)?;
         check_place(&call, verb)?;
+        if verb == "patch" {
+            patch::check_content_type(&resource, call.content_type())?;
+        } else if matches!(verb, "create" | "update") {
+            call.check_content_type()?;
+        }
+        options::check(&call, verb)?;
         match verb {
             "watch" => self.watch(&resource, &place, &query),
             "list" => whole((200, self.list(&resource, &place, &query)?)),
@@ -242,11 +257,12 @@ impl Server {
         let Some(resource) = found else {
             discovery::refuse_unknown(&place.group)?;
             let built_in = self.served.values().any(|one| one.group == place.group && one.custom.is_none());
+            if built_in && kinds::is_unknown(&place.group, &place.plural) {
+                let what = format!("{} in the group \"{}\"", place.plural, place.group);
+                return Err(Status::not_simulated(what));
+            }
             if built_in {
-                return Err(Status::not_simulated(format!(
-                    "{} in the group \"{}\"",
-                    place.plural, place.group
-                )));
+                return Err(Status::nothing_served());
             }
             return Err(Status::page_not_found());
         };
@@ -283,15 +299,20 @@ impl Server {
 /// What cannot be done at a place, whatever the body says.
 fn check_place(call: &Call<'_>, verb: &str) -> Result<()> {
     let (resource, place) = (call.resource, call.place);
+    let is_custom = resource.custom.is_some();
+    let nothing = || if is_custom { Status::page_not_found() } else { Status::nothing_served() };
     if !resource.namespaced && !place.namespace.is_empty() {
-        return Err(Status::page_not_found());
+        return Err(nothing());
     }
     if resource.namespaced && place.namespace.is_empty() && !matches!(verb, "list" | "watch") {
-        return Err(if place.name.is_empty() {
+        return Err(if place.name.is_empty() && !is_custom {
             Status::method_not_allowed()
         } else {
-            Status::page_not_found()
+            nothing()
         });
+    }
+    if place.name.is_empty() && matches!(verb, "update" | "patch") {
+        return Err(Status::method_not_allowed());
     }
     let is_served = match place.subresource.as_str() {
         "" => true,
@@ -303,8 +324,10 @@ fn check_place(call: &Call<'_>, verb: &str) -> Result<()> {
     if !is_served {
         return Err(if resource.custom.is_some() {
             Status::not_found(resource, &place.name)
-        } else {
+        } else if kinds::is_unknown_part(&place.plural, &place.subresource) {
             Status::not_simulated(format!("{}/{}", place.plural, place.subresource))
+        } else {
+            Status::nothing_served()
         });
     }
     if verb == "create" && !place.name.is_empty() {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::decode;
 use super::fields::Conflict;
 use super::kinds::Resource;
 use super::status::{Result, Status};
@@ -15,12 +16,12 @@ pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 pub(crate) fn check_content_type(resource: &Resource, content_type: &str) -> Result<()> {
     match content_type {
         JSON | MERGE | APPLY => Ok(()),
+        // Where no list merges by keys, it is a merge patch; see `patched`.
+        STRATEGIC if resource.group.is_empty() && resource.plural == "configmaps" => Ok(()),
         STRATEGIC if resource.custom.is_none() => {
             Err(Status::not_simulated(format!("a strategic merge patch of {}", resource.plural)))
         }
-        _ if resource.custom.is_none() => {
-            Err(Status::unsupported_media_type(&[JSON, MERGE, STRATEGIC, APPLY]))
-        }
+        _ if resource.custom.is_none() => Err(Status::no_media_type()),
         _ => Err(Status::unsupported_media_type(&[JSON, MERGE, APPLY])),
     }
 }
@@ -28,18 +29,46 @@ pub(crate) fn check_content_type(resource: &Resource, content_type: &str) -> Res
 /// The object after the patch.
 pub(crate) fn patched(mut object: Value, content_type: &str, patch: &[u8]) -> Result<Value> {
     if content_type == JSON {
+        let operations = read(patch)?;
+        if !operations.is_array() {
+            return Err(unreadable(&operations, "[]handlers.jsonPatchOp"));
+        }
         let patch: json_patch::Patch =
-            serde_json::from_slice(patch).map_err(|error| Status::bad_request(error.to_string()))?;
+            serde_json::from_value(operations).map_err(|_| Status::patch_does_not_apply())?;
         json_patch::patch(&mut object, &patch).map_err(|_| Status::patch_does_not_apply())?;
     } else {
-        let patch: Value = serde_json::from_slice(patch)
-            .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
+        let patch = read(patch)?;
         if !patch.is_object() {
-            return Err(Status::bad_request("Invalid JSON Patch"));
+            return Err(unreadable(&patch, "map[string]interface {}"));
+        }
+        if content_type == STRATEGIC && !is_plain(&patch) {
+            return Err(Status::not_simulated("directives and merged lists of a strategic merge patch"));
         }
         json_patch::merge(&mut object, &patch);
     }
     Ok(object)
+}
+
+/// Whether a strategic merge patch says what a merge patch would.
+fn is_plain(patch: &Value) -> bool {
+    patch.as_object().into_iter().flatten().all(|(name, value)| {
+        !name.starts_with('$')
+            && !["finalizers", "ownerReferences"].contains(&name.as_str())
+            && is_plain(value)
+    })
+}
+
+fn read(patch: &[u8]) -> Result<Value> {
+    serde_json::from_slice(patch).map_err(|error| {
+        Status::bad_request(format!("error decoding patch: {}", decode::syntax_error(patch, &error)))
+    })
+}
+
+fn unreadable(patch: &Value, wanted: &str) -> Status {
+    let found = decode::type_name(patch);
+    Status::bad_request(format!(
+        "error decoding patch: json: cannot unmarshal {found} into Go value of type {wanted}"
+    ))
 }
 
 /// Apply met fields that others own.

@@ -87,7 +87,7 @@ impl Server {
         if replicas < 0 {
             let why = "must be greater than or equal to 0";
             let cause = invalid_value("spec.replicas", &replicas.into(), why);
-            let about = About::kind(call.resource, &call.place.name);
+            let about = About::other("autoscaling", "Scale", &call.place.name);
             return Err(Status::invalid(&about, &[cause]));
         }
         let mut new = Value::clone(&old);

@@ -4,6 +4,7 @@
 //! asks for: a check that is left out would let a step pass that a real server stops.
 
 mod rules;
+mod typed;
 mod validation;
 
 use std::collections::BTreeMap;
@@ -136,6 +137,14 @@ impl Schema {
     #[must_use]
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {
         validation::validate(&self.root, object, old)
+    }
+
+    /// Why the object cannot be merged with another of its kind; nothing if it can.
+    #[must_use]
+    pub fn typed_faults(&self, object: &Value) -> Vec<String> {
+        let mut found = Vec::new();
+        typed::faults(&self.root, object, "", &mut found);
+        found
     }
 
     pub(super) fn root(&self) -> &Node {

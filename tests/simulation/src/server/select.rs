@@ -18,6 +18,8 @@ enum Requirement {
     NotIn(String, Vec<String>),
     Exists(String),
     Absent(String),
+    /// Greater, or less, than a number.
+    Beyond(String, bool, i64),
 }
 
 impl Selector {
@@ -38,6 +40,9 @@ impl Selector {
             Requirement::NotIn(key, values) => label(key).is_none_or(|is| values.iter().all(|one| one != is)),
             Requirement::Exists(key) => label(key).is_some(),
             Requirement::Absent(key) => label(key).is_none(),
+            Requirement::Beyond(key, greater, limit) => label(key)
+                .and_then(|is| is.parse::<i64>().ok())
+                .is_some_and(|is| if *greater { is > *limit } else { is < *limit }),
         };
         let is = |(path, equal, wanted): &(String, bool, String)| {
             let pointer = format!("/{}", path.replace('.', "/"));
@@ -72,8 +77,18 @@ fn parse_labels(text: &str) -> Result<Vec<Requirement>> {
 }
 
 fn parse_label(part: &str, whole: &str) -> Result<Requirement> {
-    let broken =
-        || Status::bad_request(format!("unable to parse requirement: found '{part}' in \"{whole}\""));
+    let broken = || {
+        // The most frequent mistakes in the server's words.
+        let operators = ["==", "=", "!="];
+        Status::bad_request(if let Some(sign) = operators.into_iter().find(|sign| part.starts_with(sign)) {
+            format!("found '{sign}', expected: !, identifier, or 'end of string'")
+        } else if part.contains('(') && !part.contains(')') {
+            "unable to parse requirement: found '', expected: ',', ')' or identifier".to_owned()
+        } else {
+            let found = whole.split_whitespace().nth(1).unwrap_or_default();
+            format!("unable to parse requirement: found '{found}', expected: in, notin, =, ==, !=, gt, lt")
+        })
+    };
     let is_key =
         |key: &str| !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c));
     let requirement = if let Some(key) = part.strip_prefix('!') {
@@ -82,6 +97,9 @@ fn parse_label(part: &str, whole: &str) -> Result<Requirement> {
         Requirement::NotIn(key.trim().to_owned(), vec![value.trim().to_owned()])
     } else if let Some((key, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
         Requirement::In(key.trim().to_owned(), vec![value.trim().to_owned()])
+    } else if let Some((key, limit)) = part.split_once(['>', '<']) {
+        let limit = limit.trim().parse().map_err(|_| broken())?;
+        Requirement::Beyond(key.trim().to_owned(), part.contains('>'), limit)
     } else if let Some((head, values)) = part.split_once('(') {
         let values = values.trim_end().strip_suffix(')').ok_or_else(broken)?;
         let values = values.split(',').map(|value| value.trim().to_owned()).collect();
@@ -98,6 +116,7 @@ fn parse_label(part: &str, whole: &str) -> Result<Requirement> {
         | Requirement::NotIn(key, _)
         | Requirement::Exists(key)
         | Requirement::Absent(key)
+        | Requirement::Beyond(key, _, _)
             if is_key(key) =>
         {
             Ok(requirement)
@@ -120,6 +139,12 @@ fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<(String, bool, St
                 )));
             };
             if !is_selectable(resource, key) {
+                let is_plain = resource.custom.is_none() && own_fields(resource).is_empty();
+                if is_plain {
+                    return Err(Status::bad_request(format!(
+                        "\"{key}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                    )));
+                }
                 return Err(Status::bad_request(format!("field label not supported: {key}")));
             }
             Ok((key.to_owned(), equal, value.to_owned()))
@@ -128,7 +153,12 @@ fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<(String, bool, St
 }
 
 fn is_selectable(resource: &Resource, field: &str) -> bool {
-    let own: &[&str] = match (resource.group.as_str(), resource.plural.as_str()) {
+    matches!(field, "metadata.name" | "metadata.namespace") || own_fields(resource).contains(&field)
+}
+
+/// What objects of a kind can be selected by besides their name.
+fn own_fields(resource: &Resource) -> &'static [&'static str] {
+    match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => &["spec.nodeName", "spec.restartPolicy", "status.phase", "spec.serviceAccountName"],
         ("", "events") => &[
             "involvedObject.kind",
@@ -141,8 +171,7 @@ fn is_selectable(resource: &Resource, field: &str) -> bool {
         ("", "namespaces") => &["status.phase"],
         ("", "secrets") => &["type"],
         _ => &[],
-    };
-    matches!(field, "metadata.name" | "metadata.namespace") || own.contains(&field)
+    }
 }
 
 #[cfg(test)]

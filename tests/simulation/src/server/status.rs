@@ -22,6 +22,11 @@ pub(crate) struct About<'a> {
 }
 
 impl<'a> About<'a> {
+    /// Something that is no object of a resource: a Scale, a review.
+    pub fn other(group: &'a str, kind: &'a str, name: &'a str) -> Self {
+        Self { group, kind, name }
+    }
+
     pub fn resource(resource: &'a Resource, name: &'a str) -> Self {
         Self { group: &resource.group, kind: &resource.plural, name }
     }
@@ -80,6 +85,19 @@ impl Status {
         Self { code: 404, body: Value::String("404 page not found\n".to_owned()) }
     }
 
+    /// A path below a built-in group at which nothing is.
+    pub fn nothing_served() -> Self {
+        let message = "the server could not find the requested resource".to_owned();
+        Self::new(404, "NotFound", message, json!({}))
+    }
+
+    /// A version that is yet to come. A real server waits a few seconds for it.
+    pub fn too_large_version(asked: u64, is: u64) -> Self {
+        let message = format!("Timeout: Too large resource version: {asked}, current: {is}");
+        let causes = [json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"})];
+        Self::new(504, "Timeout", message, json!({"causes": causes, "retryAfterSeconds": 1}))
+    }
+
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message, Value::Null)
     }
@@ -97,9 +115,10 @@ impl Status {
         Self::new(404, "NotFound", message, about.details(Vec::new()))
     }
 
-    pub fn already_exists(resource: &Resource, name: &str) -> Self {
+    pub fn already_exists(resource: &Resource, name: &str, is_terminating: bool) -> Self {
         let about = About::resource(resource, name);
-        let message = format!("{} \"{name}\" already exists", about.qualified());
+        let why = if is_terminating { "object is being deleted: " } else { "" };
+        let message = format!("{why}{} \"{name}\" already exists", about.qualified());
         Self::new(409, "AlreadyExists", message, about.details(Vec::new()))
     }
 
@@ -153,6 +172,12 @@ impl Status {
         Self::new(422, "Invalid", message, about.details(causes))
     }
 
+    /// What a patch makes of an object cannot be read. The real server quotes the object too, as Go prints it.
+    pub fn unreadable_patch(why: &str) -> Self {
+        let cause = invalid_value("patch", &"...".into(), why);
+        Self::invalid(&About { group: "", kind: "", name: "" }, &[cause])
+    }
+
     /// The options of a call make no sense.
     pub fn invalid_options(kind: &str, causes: &[Cause]) -> Self {
         Self::invalid(&About { group: "meta.k8s.io", kind, name: "" }, causes)
@@ -171,6 +196,18 @@ impl Status {
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource".to_owned();
         Self::new(405, "MethodNotAllowed", message, json!({}))
+    }
+
+    /// What a subresource of a custom resource cannot.
+    pub fn verb_not_supported(resource: &Resource, verb: &str) -> Self {
+        let about = About::resource(resource, "");
+        let message = format!("{verb} is not supported on resources of kind \"{}\"", about.qualified());
+        Self::new(405, "MethodNotAllowed", message, about.details(Vec::new()))
+    }
+
+    /// A built-in kind's patch in a type that is none.
+    pub fn no_media_type() -> Self {
+        Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type", json!({}))
     }
 
     pub fn unsupported_media_type(accepted: &[&str]) -> Self {
@@ -214,6 +251,23 @@ pub(crate) fn invalid_value(field: &str, value: &Value, why: &str) -> Cause {
 pub(crate) fn required_value(field: &str, why: &str) -> Cause {
     let message = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
     Cause { reason: "FieldValueRequired".to_owned(), message, field: field.to_owned() }
+}
+
+pub(crate) fn unsupported_value(field: &str, value: &Value, supported: &[&str]) -> Cause {
+    let supported: Vec<String> = supported.iter().map(|one| format!("\"{one}\"")).collect();
+    Cause {
+        reason: "FieldValueNotSupported".to_owned(),
+        message: format!("Unsupported value: {value}: supported values: {}", supported.join(", ")),
+        field: field.to_owned(),
+    }
+}
+
+pub(crate) fn too_long(field: &str, most: usize) -> Cause {
+    Cause {
+        reason: "FieldValueTooLong".to_owned(),
+        message: format!("Too long: may not be more than {most} bytes"),
+        field: field.to_owned(),
+    }
 }
 
 pub(crate) fn forbidden_value(field: &str, why: &str) -> Cause {

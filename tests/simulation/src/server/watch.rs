@@ -115,16 +115,16 @@ impl Server {
         let asked = query.get("resourceVersion");
         let from: u64 = match asked {
             "" => 0,
-            text => text.parse().map_err(|_| {
-                Status::bad_request(format!(
-                    "invalid resource version \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
-                ))
-            })?,
+            text => text.parse().map_err(|_| Status::internal(lists::bad_version(text)))?,
         };
         let send = |line: Bytes| {
             // The other end is still in our hands.
             let _ = watch.sender.unbounded_send(line);
         };
+        let is_initial = query.flag("sendInitialEvents");
+        if query.has("sendInitialEvents") && (!is_initial || from != 0 || !watch.bookmarks) {
+            return Err(Status::not_simulated("sendInitialEvents from a version, or without bookmarks"));
+        }
         let table = self.store.table(&resource.table);
         if from == 0 {
             // In the order of the keys, as a list.
@@ -132,8 +132,24 @@ impl Server {
             let wanted = |(key, object): &(&Key, &Arc<Value>)| {
                 (watch.namespace.is_empty() || watch.namespace == key.0) && watch.selector.matches(object)
             };
-            for (_, object) in there.filter(wanted) {
+            let mut there: Vec<_> = there.filter(wanted).collect();
+            if watch.namespace.is_empty() {
+                there.sort_by_cached_key(|(key, _)| lists::path_of(key));
+            }
+            for (_, object) in there {
                 send(line("ADDED", &lists::shown(resource, Value::clone(object))));
+            }
+            if is_initial {
+                send(line(
+                    "BOOKMARK",
+                    &json!({
+                        "kind": resource.kind, "apiVersion": resource.api_version(),
+                        "metadata": {
+                            "resourceVersion": self.store.revision().to_string(),
+                            "annotations": {"k8s.io/initial-events-end": "true"},
+                        },
+                    }),
+                ));
             }
         } else if from < self.store.compacted() {
             let why =

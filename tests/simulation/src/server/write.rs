@@ -11,17 +11,19 @@ use super::fields::{self, Writer};
 use super::kinds::{Generation, Resource};
 use super::schema::Cause;
 use super::status::{About, Result, Status, forbidden_value, invalid_value, required_value};
-use super::{Server, defaults, lists, metadata, patch, scale};
+use super::{Server, checks, decode, defaults, lists, metadata, patch, scale};
 
 /// The HTTP status of a success, and its body.
 pub(crate) type Done = (u16, Value);
 
 impl Server {
     fn track(call: &Call<'_>, old: Option<&Value>, new: &mut Value) {
+        let reset = reset_field(call);
         let writer = Writer {
             manager: call.manager(),
             api_version: &call.resource.api_version(),
             subresource: &call.place.subresource,
+            reset,
             now: call.now,
         };
         if let Some(old) = old
@@ -29,10 +31,19 @@ impl Server {
         {
             metadata::keep(new, old, "managedFields");
         }
-        match old {
-            Some(old) if call.place.subresource == "scale" => fields::track_scale(old, new, &writer),
-            _ => fields::track_update(old, new, &writer, call.resource.schema()),
+        // As the client sees it, and without what cannot be written at this place: that becomes nobody's.
+        let resource = call.resource;
+        let old = old.map(|old| lists::shown(resource, old.clone()));
+        let mut seen = lists::shown(resource, new.clone());
+        // What does not fit its schema at all is not tracked: that must still be seen.
+        if resource.schema().is_none_or(|schema| schema.typed_faults(&seen).is_empty()) {
+            keep_field(&mut seen, old.as_ref().unwrap_or(&Value::Null), reset);
         }
+        match &old {
+            Some(old) if call.place.subresource == "scale" => fields::track_scale(old, &mut seen, &writer),
+            old => fields::track_update(old.as_ref(), &mut seen, &writer, resource.schema()),
+        }
+        metadata::keep(new, &seen, "managedFields");
     }
 
     pub(crate) fn create(&mut self, call: &Call<'_>) -> Result<Done> {
@@ -42,7 +53,7 @@ impl Server {
 
     /// Makes an object. With `tracked` the fields are yet to be noted as the writer's.
     fn create_object(&mut self, call: &Call<'_>, mut object: Value, tracked: bool) -> Result<Done> {
-        let (resource, dry_run) = (call.resource.clone(), call.dry_run()?);
+        let (resource, dry_run) = (call.resource.clone(), call.dry_run());
         fit_namespace(call, &mut object)?;
         if metadata::text(&object, "name").is_empty() && !metadata::text(&object, "generateName").is_empty() {
             let name = format!("{}{}", metadata::text(&object, "generateName"), self.store.next_suffix());
@@ -52,27 +63,27 @@ impl Server {
         self.admit_into_namespace(call, &name)?;
         if resource.custom.as_ref().is_some_and(|custom| custom.terminating) {
             let why = "create not allowed while custom resource definition is terminating";
-            return Err(Status::forbidden(&About::resource(&resource, &call.place.name), why, Vec::new()));
+            return Err(Status::forbidden(&About::resource(&resource, &name), why, Vec::new()));
         }
         let sent_version = metadata::text(&object, "resourceVersion").to_owned();
-        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion"] {
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
             metadata::unset(&mut object, field);
         }
         metadata::set(&mut object, "uid", self.store.next_uid());
         metadata::set(&mut object, "creationTimestamp", seconds(call.now));
-        prepare_create(&resource, &mut object)?;
         if tracked {
             Self::track(call, None, &mut object);
         }
-        validate(&resource, &object, None)?;
+        prepare_create(&resource, &mut object)?;
+        validate(call, &object, None)?;
         self.admit(&resource, Operation::Create, &call.place.subresource, &object, None)?;
         self.admit_quota(&resource, &object)?;
         if !sent_version.is_empty() && sent_version != "0" {
             return Err(Status::internal("resourceVersion should not be set on objects to be created"));
         }
         let key = (call.place.namespace.clone(), name.clone());
-        if self.store.get(&resource.table, &key).is_some() {
-            return Err(Status::already_exists(&resource, &name));
+        if let Some(there) = self.store.get(&resource.table, &key) {
+            return Err(Status::already_exists(&resource, &name, metadata::is_terminating(there)));
         }
         if !dry_run {
             object = Value::clone(&self.commit(&resource.table, &key, object));
@@ -89,7 +100,7 @@ impl Server {
         check_name(call, &new)?;
         let Some(old) = self.store.get(&resource.table, &call.key()).cloned() else {
             if resource.create_on_update && place.subresource.is_empty() {
-                self.authorise(call, "create")?;
+                self.authorise(&call.request.user, place, "create")?;
                 return self.create_object(call, new, true);
             }
             return Err(Status::not_found(resource, &place.name));
@@ -123,7 +134,7 @@ impl Server {
         mut new: Value,
         tracked: bool,
     ) -> Result<Done> {
-        let (resource, dry_run) = (call.resource.clone(), call.dry_run()?);
+        let (resource, dry_run) = (call.resource.clone(), call.dry_run());
         fit_namespace(call, &mut new)?;
         check_version(&resource, &call.place.name, old, &mut new)?;
         // A client can change none of these.
@@ -136,11 +147,11 @@ impl Server {
                 metadata::keep(&mut new, old, field);
             }
         }
-        prepare_update(&resource, &call.place.subresource, old, &mut new)?;
         if tracked {
             Self::track(call, Some(old), &mut new);
         }
-        validate(&resource, &new, Some(old))?;
+        prepare_update(&resource, &call.place.subresource, old, &mut new)?;
+        validate(call, &new, Some(old))?;
         self.admit(&resource, Operation::Update, &call.place.subresource, &new, Some(old))?;
         if same_but_times(old, &new) {
             return Ok((200, lists::shown(&resource, Value::clone(old))));
@@ -159,8 +170,7 @@ impl Server {
 
     pub(crate) fn patch(&mut self, call: &Call<'_>) -> Result<Done> {
         let (resource, place) = (call.resource, call.place);
-        let content_type = call.request.content_type.split(';').next().unwrap_or_default();
-        patch::check_content_type(resource, content_type)?;
+        let content_type = call.content_type();
         let old = self.store.get(&resource.table, &call.key()).cloned();
         if content_type == patch::APPLY {
             return self.apply(call, old.as_ref());
@@ -171,8 +181,7 @@ impl Server {
         }
         let mut new =
             patch::patched(lists::shown(resource, Value::clone(&old)), content_type, &call.request.body)?;
-        call.check_type(&new)?;
-        new = call.stored(new)?;
+        new = call.patched(new)?;
         check_name(call, &new)?;
         self.update_object(call, &old, new, true)
     }
@@ -180,21 +189,26 @@ impl Server {
     /// Server-side apply.
     fn apply(&mut self, call: &Call<'_>, old: Option<&Arc<Value>>) -> Result<Done> {
         let (resource, place) = (call.resource, call.place);
-        if call.query.get("fieldManager").is_empty() {
-            let cause = required_value("fieldManager", "is required for apply patch");
-            return Err(Status::invalid_options("PatchOptions", &[cause]));
-        }
         if place.subresource == "scale" {
             return Err(Status::not_simulated("apply to a scale"));
+        }
+        if serde_json::from_slice::<Value>(&call.request.body).is_err() {
+            if !call.request.body.starts_with(b"{") {
+                return Err(Status::not_simulated("an apply in YAML"));
+            }
+            let why = "yaml: line 1: did not find expected ',' or '}'";
+            let message = format!("error decoding YAML: error converting YAML to JSON: {why}");
+            return Err(Status::bad_request(message));
         }
         let mut config = call.json()?;
         if config["metadata"].get("managedFields").is_some_and(|all| !all.is_null()) {
             return Err(Status::bad_request("metadata.managedFields must be nil"));
         }
-        call.check_type(&config)?;
-        if let Some(schema) = resource.schema() {
-            refuse_untyped(call, &config, &schema.unknown_fields(&config))?;
+        if resource.custom.is_none() && !(config["kind"].is_string() && config["apiVersion"].is_string()) {
+            return Err(Status::bad_request("invalid object type: /, Kind="));
         }
+        call.check_type(&config)?;
+        refuse_untyped(call, &config)?;
         config["apiVersion"] = resource.api_version().into();
         config["kind"] = resource.kind.as_str().into();
         metadata::normalise(&mut config);
@@ -209,18 +223,19 @@ impl Server {
             manager: call.manager(),
             api_version: &resource.api_version(),
             subresource: &place.subresource,
+            reset: reset_field(call),
             now: call.now,
         };
         let live = old.map(|old| lists::shown(resource, Value::clone(old)));
         let merged =
             fields::apply(live.as_ref(), &config, &writer, call.query.flag("force"), resource.schema())
                 .map_err(|conflicts| patch::apply_conflict(&conflicts))?;
-        let new = call.stored(merged)?;
+        let mut new = call.stored(merged)?;
         check_name(call, &new)?;
         match old {
             Some(old) => self.update_object(call, old, new, false),
             None if place.subresource.is_empty() => {
-                self.authorise(call, "create")?;
+                self.authorise(&call.request.user, place, "create")?;
                 let uid = metadata::text(&new, "uid");
                 if !uid.is_empty() {
                     let why = format!(
@@ -228,6 +243,8 @@ impl Server {
                     );
                     return Err(Status::conflict(&About::resource(resource, &place.name), &why));
                 }
+                // An apply may name a version of what is not there.
+                metadata::unset(&mut new, "resourceVersion");
                 self.create_object(call, new, false)
             }
             None => Err(Status::not_found(resource, &place.name)),
@@ -235,21 +252,34 @@ impl Server {
     }
 }
 
-/// A configuration that names fields which the schema does not know cannot be merged.
-fn refuse_untyped(call: &Call<'_>, config: &Value, unknown: &[String]) -> Result<()> {
-    let faults: Vec<String> =
-        unknown.iter().map(|path| format!(".{path}: field not declared in schema")).collect();
+/// The field that cannot be written at this place.
+fn reset_field(call: &Call<'_>) -> &'static str {
+    match call.place.subresource.as_str() {
+        "" | "finalize" if call.resource.status => "status",
+        "status" => "spec",
+        _ => "",
+    }
+}
+
+/// A configuration that does not fit its type, or names fields which that does not have, cannot be merged.
+fn refuse_untyped(call: &Call<'_>, config: &Value) -> Result<()> {
+    let resource = call.resource;
+    let mut faults = resource.schema().map(|schema| schema.typed_faults(config)).unwrap_or_default();
+    let mut unknown = resource.schema().map(|schema| schema.unknown_fields(config)).unwrap_or_default();
+    unknown.extend(decode::unknown_fields(resource, config));
+    faults.extend(unknown.iter().map(|path| format!(".{path}: field not declared in schema")));
     let faults = match &faults[..] {
         [] => return Ok(()),
         [one] => one.clone(),
         all => format!("errors:\n  {}", all.join("\n  ")),
     };
     Err(Status::internal(format!(
-        "failed to create typed patch object ({}/{}; {}, Kind={}): {faults}",
-        call.place.namespace,
+        "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {faults}",
+        metadata::text(config, "namespace"),
         metadata::text(config, "name"),
-        call.resource.api_version(),
-        call.resource.kind,
+        resource.group,
+        resource.version,
+        resource.kind,
     )))
 }
 
@@ -285,8 +315,17 @@ fn prepare_create(resource: &Resource, object: &mut Value) -> Result<()> {
     Ok(())
 }
 
-fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<()> {
+fn validate(call: &Call<'_>, object: &Value, old: Option<&Value>) -> Result<()> {
+    let resource = &**call.resource;
     let mut causes = metadata::faults(resource, object);
+    causes.extend(checks::metadata_faults(resource, object));
+    if call.place.subresource.is_empty() {
+        causes.extend(checks::object_faults(resource, object));
+    }
+    if resource.group == "events.k8s.io" && old.is_none() && object["eventTime"].is_null() {
+        let about = About::other("", "Event", metadata::text(object, "name"));
+        return Err(Status::invalid(&about, &[required_value("eventTime", "")]));
+    }
     if let Some(old) = old {
         // The server looks twice, once for all kinds and once for each, and lists what it found both times.
         let changes = metadata::change_faults(old, object);
@@ -294,7 +333,14 @@ fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<
         causes.extend(fixed_faults(resource, old, object)?);
     }
     if let Some(schema) = resource.schema() {
-        causes.extend(schema.validate(object, old));
+        let mut found = schema.validate(object, old);
+        if call.place.subresource == "status" {
+            // There the server's sentences begin within status.
+            for cause in &mut found {
+                cause.message = cause.message.replacen(": status.", ": ", 1);
+            }
+        }
+        causes.extend(found);
     }
     if causes.is_empty() {
         return Ok(());
@@ -318,8 +364,14 @@ fn fixed_faults(resource: &Resource, old: &Value, new: &Value) -> Result<Vec<Cau
                 causes.extend(changed.map(|field| forbidden_value(field, why)));
             }
         }
+        ("apps", "statefulsets") if differs("/spec/selector") => {
+            let why = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
+                       'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and \
+                       'minReadySeconds' are forbidden";
+            causes.push(forbidden_value("spec", why));
+        }
         ("apps" | "batch", _) if differs("/spec/selector") => {
-            return Err(Status::not_simulated("a change of a workload's selector"));
+            causes.push(invalid_value("spec.selector", &new["spec"]["selector"], "field is immutable"));
         }
         ("rbac.authorization.k8s.io", _) if differs("/roleRef") => {
             return Err(Status::not_simulated("a change of a binding's role"));
@@ -357,12 +409,6 @@ fn check_name(call: &Call<'_>, object: &Value) -> Result<()> {
             "the name of the object ({said}) does not match the name on the URL ({name})"
         )));
     }
-    let (said, namespace) = (metadata::text(object, "namespace"), &call.place.namespace);
-    if !namespace.is_empty() && !said.is_empty() && said != namespace {
-        return Err(Status::bad_request(format!(
-            "the namespace of the object ({said}) does not match the namespace on the request ({namespace})"
-        )));
-    }
     Ok(())
 }
 
@@ -377,8 +423,7 @@ fn check_version(resource: &Resource, name: &str, old: &Value, new: &mut Value) 
         }
         metadata::keep(new, old, "resourceVersion");
     } else if sent.parse::<u64>().is_err() {
-        let cause = invalid_value("metadata.resourceVersion", &sent.into(), "must be an unsigned integer");
-        return Err(Status::invalid(&About::resource(resource, name), &[cause]));
+        return Err(Status::internal(format!("strconv.ParseUint: parsing \"{sent}\": invalid syntax")));
     } else if sent != is {
         return Err(Status::modified(resource, name));
     }

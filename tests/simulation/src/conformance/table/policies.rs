@@ -182,7 +182,9 @@ fn own() -> Case {
     case(
         "policies and bindings are objects like others",
         [
-            post(POLICIES, rule).gives(201, json!({"metadata": {"generation": 1}})),
+            post(POLICIES, rule).gives(201, json!({"metadata": {"generation": 1}})).left_out(
+                "only the expressions of the stand-ins' policies are known: there is no interpreter of CEL",
+            ),
             post(BINDINGS, binding).gives(201, json!({"spec": {"validationActions": ["Deny"]}})),
             get(at(BINDINGS, "{ns}.example")).gives(200, json!({"kind": "ValidatingAdmissionPolicyBinding"})),
             delete(at(BINDINGS, "{ns}.example")).gives(200, json!({"status": "Success"})),

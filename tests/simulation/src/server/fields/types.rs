@@ -83,7 +83,7 @@ impl<'a> Type<'a> {
 }
 
 /// Maps of built-in kinds that are one value: selectors and references.
-const ATOMIC_MAPS: [&str; 22] = [
+const ATOMIC_MAPS: [&str; 23] = [
     "selector",
     "labelSelector",
     "namespaceSelector",
@@ -99,6 +99,7 @@ const ATOMIC_MAPS: [&str; 22] = [
     "claimRef",
     "roleRef",
     "involvedObject",
+    "regarding",
     "paramKind",
     "paramRef",
     "matchConstraints",
@@ -111,7 +112,7 @@ const ATOMIC_MAPS: [&str; 22] = [
 fn built_in_items(kind: &str, parent: &str, name: &str) -> Items<'static> {
     let by = |keys: &[&'static str]| Items::Map(keys.iter().map(|key| (*key, None)).collect());
     match (parent, name) {
-        (_, "finalizers" | "validationActions" | "podCIDRs") => Items::Set,
+        ("metadata", "finalizers") | (_, "validationActions" | "podCIDRs") => Items::Set,
         (_, "ownerReferences") => by(&["uid"]),
         // A Job's conditions are one value, and so is every list that is not named here.
         ("status", "conditions") if kind == "Job" => Items::Atomic,
@@ -144,7 +145,8 @@ fn built_in_items(kind: &str, parent: &str, name: &str) -> Items<'static> {
 /// What an object of that kind has before anything is in it. Where built-in kinds have a struct, an empty one is there
 /// all the same, so nobody who fills it owns the whole of it.
 pub(super) fn empty(kind: &str, schema: Option<&Schema>) -> Value {
-    let template = || json!({"metadata": {}, "spec": {}});
+    // A list that is always there, if only as null, is nobody's as a whole.
+    let template = || json!({"metadata": {}, "spec": {"containers": null}});
     match kind {
         _ if schema.is_some() => Value::Object(Map::new()),
         "Deployment" => {
@@ -159,8 +161,21 @@ pub(super) fn empty(kind: &str, schema: Option<&Schema>) -> Value {
             json!({"metadata": {}, "spec": {"jobTemplate": job}, "status": {}})
         }
         "CustomResourceDefinition" => {
-            json!({"metadata": {}, "spec": {"names": {}}, "status": {"acceptedNames": {}}})
+            json!({
+                "metadata": {},
+                "spec": {"group": "", "names": {"plural": "", "kind": ""}, "scope": "", "versions": null},
+                "status": {
+                    "conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": null,
+                },
+            })
         }
+        "Pod" => json!({"metadata": {}, "spec": {"containers": null}, "status": {}}),
+        // In the names of both of its groups.
+        "Event" => json!({
+            "metadata": {}, "eventTime": null, "source": {}, "firstTimestamp": null, "lastTimestamp": null,
+            "involvedObject": {}, "reportingComponent": "", "reportingInstance": "", "regarding": {},
+            "deprecatedSource": {}, "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null,
+        }),
         "Service" => json!({"metadata": {}, "spec": {}, "status": {"loadBalancer": {}}}),
         _ => json!({"metadata": {}, "spec": {}, "status": {}}),
     }

@@ -248,7 +248,11 @@ fn check_lists(node: &Node, value: &Value, path: &str, causes: &mut Vec<Cause>) 
             let mut seen: BTreeMap<String, u32> = BTreeMap::new();
             for (index, item) in items.iter().enumerate() {
                 let path = format!("{path}[{index}]");
-                if let Some(keys) = keys_of(item) {
+                if matches!(node.list, ListType::Map(_)) && !item.is_object() {
+                    let message =
+                        format!("Invalid value: {item}: must be an object for an array of list-type map");
+                    causes.push(cause("FieldValueInvalid", message, &path));
+                } else if let Some(keys) = keys_of(item) {
                     let times = seen.entry(keys.to_string()).or_default();
                     *times += 1;
                     // However often it comes back, that is said once.

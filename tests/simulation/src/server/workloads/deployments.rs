@@ -34,12 +34,16 @@ pub(super) fn reconcile<O: Objects>(pass: &mut Pass<'_, O>) {
     }
     let mut sets = pass.by_owner("replicasets");
     for deployment in deployments {
-        assert!(
-            deployment["spec"]["paused"] != true,
-            "Deployment {}: nobody plays a paused one here",
-            name(&deployment)
-        );
         let mut sets = sets.remove(uid(&deployment)).unwrap_or_default();
+        if deployment["spec"]["paused"] == true {
+            // One that was never rolled out makes nothing. Its status stays empty, where a real one says that it is paused.
+            assert!(
+                sets.is_empty(),
+                "Deployment {}: nobody plays one that is paused later",
+                name(&deployment)
+            );
+            continue;
+        }
         sets.sort_by_key(|set| (revision(set), name(set).to_owned()));
         let rollout = Rollout::of(&deployment, &sets);
         if !is_terminating(&deployment) && rollout.advance(pass) {
