@@ -6,7 +6,7 @@ use super::call::Call;
 use super::path::Place;
 use super::status::{About, Result, Status, invalid_value};
 use super::write::Done;
-use super::{Server, metadata, patch};
+use super::{Server, decode, metadata, patch};
 
 /// The scale of a workload.
 pub(crate) fn of(workload: &Value) -> Value {
@@ -78,10 +78,14 @@ impl Server {
         let replicas = match replicas {
             None => 0,
             Some(replicas) => replicas.as_i64().ok_or_else(|| {
-                Status::bad_request(format!(
-                    "Scale in version \"v1\" cannot be handled as a Scale: json: cannot unmarshal {replicas} into Go \
-                     struct field ScaleSpec.spec.replicas of type int32"
-                ))
+                let why = format!(
+                    "json: cannot unmarshal {} into Go struct field ScaleSpec.spec.replicas of type int32",
+                    decode::type_name(replicas)
+                );
+                if patch.is_some() {
+                    return Status::unreadable_patch(&why);
+                }
+                Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
             })?,
         };
         if replicas < 0 {

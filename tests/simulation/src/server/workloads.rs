@@ -65,6 +65,12 @@ impl<O: Objects> Pass<'_, O> {
         self.objects.update(group_of(resource), resource, object, self.now);
     }
 
+    /// Writes annotations at the place of the status.
+    fn annotate(&mut self, resource: &str, object: Value) {
+        self.changed = true;
+        self.objects.update_status(group_of(resource), resource, object, self.now);
+    }
+
     /// Writes a status that differs.
     fn update_status(&mut self, resource: &str, object: &Value, status: Value) {
         if object.get("status") != Some(&status) {

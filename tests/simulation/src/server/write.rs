@@ -307,6 +307,8 @@ fn prepare_create(resource: &Resource, object: &mut Value) -> Result<()> {
             object["status"] = json!({"phase": "Pending", "qosClass": scale::quality(object)});
         }
         ("", "services") => object["status"] = json!({"loadBalancer": {}}),
+        ("apps", "statefulsets") => object["status"] = json!({"replicas": 0, "availableReplicas": 0}),
+        ("apps", "replicasets") => object["status"] = json!({"replicas": 0}),
         ("apps" | "batch" | "policy", _) if resource.status => object["status"] = json!({}),
         ("apiextensions.k8s.io", _) => super::crd::prepare_create(object)?,
         ("admissionregistration.k8s.io", _) => super::admission::prepare_create(object)?,
@@ -364,7 +366,11 @@ fn fixed_faults(resource: &Resource, old: &Value, new: &Value) -> Result<Vec<Cau
                 causes.extend(changed.map(|field| forbidden_value(field, why)));
             }
         }
-        ("apps", "statefulsets") if differs("/spec/selector") => {
+        ("apps", "statefulsets")
+            if ["selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"]
+                .iter()
+                .any(|field| differs(&format!("/spec/{field}"))) =>
+        {
             let why = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
                        'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and \
                        'minReadySeconds' are forbidden";

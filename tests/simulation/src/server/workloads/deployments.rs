@@ -201,7 +201,12 @@ impl<'a> Rollout<'a> {
             if revision(object) != newest {
                 let mut object = object.clone();
                 object["metadata"]["annotations"][REVISION] = newest.to_string().into();
-                pass.update(resource, object);
+                if resource == "deployments" {
+                    // As a status, so that the annotation is no new generation.
+                    pass.annotate(resource, object);
+                } else {
+                    pass.update(resource, object);
+                }
                 marked = true;
             }
         }
