@@ -18,7 +18,7 @@ impl Scenario for CreateMissingSources {
     }
 
     fn command(&self, worker: &Worker) -> Result<StepCommand> {
-        Ok(crate::command("belay", self.name(), &self.home(worker))?.args(["--ready-within", "8"]))
+        Ok(crate::command("belay", self.name(), &self.home(worker)).args(["--ready-within", "8"]))
     }
 
     fn home(&self, worker: &Worker) -> String {

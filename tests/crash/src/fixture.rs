@@ -28,7 +28,7 @@ impl Scenario for Fixture {
     }
 
     fn command(&self, worker: &Worker) -> Result<StepCommand> {
-        let command = crate::command("fixture-step", self.name(), &self.home(worker))?;
+        let command = crate::command("fixture-step", self.name(), &self.home(worker));
         Ok(command.args(["--workshop", &worker.name("workshop"), "--station", &worker.name("station")]))
     }
 

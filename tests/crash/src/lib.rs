@@ -57,10 +57,10 @@ pub fn scenarios(visitor: &mut impl Visitor) {
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A step as a child process: one call at a time, so that two runs make the same calls in nearly the same order.
-fn command(program: &str, step: &str, home: &str) -> Result<StepCommand> {
-    Ok(StepCommand::new(program, &[step, "--home", home, "--namespace", home, "--concurrency", "1"])
+fn command(program: &str, step: &str, home: &str) -> StepCommand {
+    StepCommand::new(program, &[step, "--home", home, "--namespace", home, "--concurrency", "1"])
         .args(["--deadline", &DEADLINE.as_secs().to_string(), "--undo-reserve", "40"])
-        .bound(Duration::from_secs(120)))
+        .bound(Duration::from_secs(120))
 }
 
 /// Removes what another scenario or suite has left on the worker's API server: a step looks at all users' namespaces and

@@ -36,7 +36,7 @@ impl Scenario for PurgeLegacy {
     }
 
     fn command(&self, worker: &Worker) -> Result<StepCommand> {
-        Ok(crate::command("belay", self.name(), &self.home(worker))?.args(["--gone-within", "8"]))
+        Ok(crate::command("belay", self.name(), &self.home(worker)).args(["--gone-within", "8"]))
     }
 
     fn home(&self, worker: &Worker) -> String {

@@ -66,7 +66,7 @@ impl Scenario for RecreateServiceInstances {
 
     fn command(&self, worker: &Worker) -> Result<StepCommand> {
         let times = ["--gone-within", "8", "--provisioned-within", "8", "--linked-within", "8"];
-        Ok(crate::command("belay", STEP, &self.home(worker))?.args(times))
+        Ok(crate::command("belay", STEP, &self.home(worker)).args(times))
     }
 
     fn home(&self, worker: &Worker) -> String {

@@ -29,7 +29,7 @@ impl Scenario for RetireSubscriptions {
     }
 
     fn command(&self, worker: &Worker) -> Result<StepCommand> {
-        Ok(crate::command("belay", self.name(), &self.home(worker))?.args(["--gone-within", "8"]))
+        Ok(crate::command("belay", self.name(), &self.home(worker)).args(["--gone-within", "8"]))
     }
 
     fn home(&self, worker: &Worker) -> String {

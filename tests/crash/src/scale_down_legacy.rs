@@ -25,7 +25,7 @@ impl Scenario for ScaleDownLegacy {
 
     fn command(&self, worker: &Worker) -> Result<StepCommand> {
         let namespace = worker.name("bus");
-        let mut command = crate::command("belay", self.name(), &self.home(worker))?
+        let mut command = crate::command("belay", self.name(), &self.home(worker))
             .args(["--refuse-while", "subscriptions.eventing.kyma-project.io:spec.source_id"])
             .args(["--release-finalizer"])
             .args([format!("eventactivations.applicationconnector.kyma-project.io={FINALIZER}")])

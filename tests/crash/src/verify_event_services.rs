@@ -17,7 +17,7 @@ impl Scenario for VerifyEventServices {
     }
 
     fn command(&self, worker: &Worker) -> Result<StepCommand> {
-        crate::command("belay", self.name(), &self.home(worker))
+        Ok(crate::command("belay", self.name(), &self.home(worker)))
     }
 
     fn home(&self, worker: &Worker) -> String {

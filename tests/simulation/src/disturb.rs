@@ -161,7 +161,7 @@ pub async fn disturbed<S: Scenario>(
         simulated.run_with(&command, faults).await?
     };
     let log = |run: &Outcome| format!("the disturbed run: {}; its log ends:\n{}", run.exit, run.tail(30));
-    let judged = judge(lane, disturbance, &place, &run, &start).await;
+    let judged = judge(lane, disturbance, &place, &run).await;
     judged.map_err(|error| anyhow!("{error:#}\n{}", log(&run)))?;
     let (mut held, mut calls) = (run.held.take(), run.calls.clone());
     for number in 1..=RERUNS {
@@ -199,7 +199,6 @@ async fn judge<S: Scenario>(
     disturbance: Disturbance,
     place: &Place,
     run: &Outcome,
-    start: &harness::State,
 ) -> Result<()> {
     match disturbance {
         Disturbance::LandsAfterNextRun => {
@@ -218,7 +217,6 @@ async fn judge<S: Scenario>(
                 run.calls.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
             );
             ensure!(run.exit == Exit::Code(0), "it should try again, but ended with {}", run.exit);
-            let _ = start;
             lane.done("after trying again").await
         }
     }

@@ -1,6 +1,7 @@
 //! Tries the points of a scenario, each in a world of its own, on all cores.
 
 use std::{
+    fmt,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -8,14 +9,19 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use harness::{
     Api, Scenario, Worker,
-    crash::{Choice, Failure, Lane, Point},
+    crash::{Choice, Lane, Point},
 };
 use tokio::task::LocalSet;
 
-use crate::{process::keep_logs, runner::Simulated, world::World};
+use crate::{
+    disturb::{Disturbance, disturbed},
+    process::keep_logs,
+    runner::Simulated,
+    world::World,
+};
 
 /// Runs a story in a world of its own: one thread, and time that passes only when nobody has anything to do.
 pub fn in_world<T>(seed: u64, story: impl AsyncFnOnce(&World, Worker) -> Result<T>) -> Result<T> {
@@ -35,68 +41,113 @@ pub fn in_world<T>(seed: u64, story: impl AsyncFnOnce(&World, Worker) -> Result<
     })
 }
 
-/// What came of the points of a scenario.
+/// Something that goes wrong at a call.
+#[derive(Clone, Debug)]
+pub enum Trial {
+    /// In a way that the crash harness knows too.
+    Crash(Point),
+    /// In a way that only a simulation can steer.
+    Disturbed(Disturbance, Point),
+}
+
+impl fmt::Display for Trial {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Crash(point) => write!(out, "{point}"),
+            Self::Disturbed(disturbance, point) => write!(out, "{disturbance} at {}", point.place),
+        }
+    }
+}
+
+impl Trial {
+    /// The way in which it goes wrong.
+    #[must_use]
+    pub fn mode(&self) -> String {
+        match self {
+            Self::Crash(point) => point.mode.to_string(),
+            Self::Disturbed(disturbance, _) => disturbance.to_string(),
+        }
+    }
+
+    /// Tries it in this world; an error says what does not hold.
+    async fn run<S: Scenario>(&self, world: &World, lane: &Lane<S>) -> Result<()> {
+        match self {
+            Self::Crash(point) => match lane.try_point(point).await {
+                Ok(_) => Ok(()),
+                Err(failure) => {
+                    bail!("{}{}", failure.call.map(|call| call + "\n").unwrap_or_default(), failure.why)
+                }
+            },
+            Self::Disturbed(disturbance, point) => disturbed(world, lane, *disturbance, point).await,
+        }
+    }
+}
+
+/// What came of the trials of a scenario.
 pub struct Explored {
     /// The scenario's name.
     pub name: String,
     /// How many calls an undisturbed run makes.
     pub calls: usize,
-    /// All points that were tried.
-    pub points: Vec<Point>,
-    /// Those that did not hold.
-    pub failures: Vec<Failure>,
+    /// All that was tried.
+    pub trials: Vec<Trial>,
+    /// What did not hold, and why.
+    pub failures: Vec<(Trial, String)>,
     /// What happened at the first of them, if that was asked for.
     pub timeline: Vec<String>,
 }
 
-/// Tries all points of a scenario that are chosen. `told` asks for the timeline of the first failure.
+/// Tries all points of a scenario that are chosen: with no mode named, all that the crash harness knows. `told` asks for the
+/// timeline of the first failure.
 pub fn explore<S: Scenario>(scenario: S, choice: &Choice, seed: u64, told: bool) -> Result<Explored> {
     let scenario = Arc::new(scenario);
     let name = scenario.name().to_owned();
-    let (lane, points) = in_world(seed, async |_, worker| {
+    let (lane, trials) = in_world(seed, async |_, worker| {
         let lane = Lane::open(scenario, worker, None).await?;
         let (points, _) = lane.points(choice).await?;
-        Ok((lane, points))
+        let mut trials: Vec<Trial> = points.into_iter().map(Trial::Crash).collect();
+        for disturbance in Disturbance::ALL.into_iter().filter(|one| choice.modes.contains(&one.to_string()))
+        {
+            let like = Choice { modes: vec![disturbance.like().to_string()], ..choice.clone() };
+            let (points, _) = lane.points(&like).await?;
+            trials.extend(points.into_iter().map(|point| Trial::Disturbed(disturbance, point)));
+        }
+        Ok((lane, trials))
     })?;
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let tried = || {
-        while let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(failure) = try_point(&lane, point, seed) {
+    let try_next = || {
+        while let Some(trial) = trials.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let tried =
+                in_world(seed, async |world, worker| trial.run(world, &lane.beside(worker).await?).await);
+            if let Err(error) = tried {
+                let failure = (trial.clone(), format!("{error:#}"));
                 failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
             }
         }
     };
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, Into::into) {
-            scope.spawn(tried);
+            scope.spawn(try_next);
         }
     });
-    let failures: Vec<Failure> = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failures: Vec<(Trial, String)> = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     let timeline = match failures.first() {
-        Some(failure) if told => timeline(&lane, &failure.point, seed),
+        Some((trial, _)) if told => timeline(&lane, trial, seed),
         _ => Vec::new(),
     };
-    Ok(Explored { timeline, name, calls: lane.calls.len(), points, failures })
+    Ok(Explored { name, calls: lane.calls.len(), trials, failures, timeline })
 }
 
-/// What happened at a point, a line each: the same seed gives the same again.
-pub fn timeline<S: Scenario>(lane: &Lane<S>, point: &Point, seed: u64) -> Vec<String> {
+/// What happened in a trial, a line each: the same seed gives the same again.
+fn timeline<S: Scenario>(lane: &Lane<S>, trial: &Trial, seed: u64) -> Vec<String> {
     let told = in_world(seed, async |world, worker| {
         let lane = lane.beside(worker).await?;
         world.trace();
-        let _ = lane.try_point(point).await;
+        // Whether it holds is known.
+        let _ = trial.run(world, &lane).await;
         Ok(world.traced())
     });
     told.unwrap_or_else(|error| vec![format!("{error:#}")])
-}
-
-fn try_point<S: Scenario>(lane: &Lane<S>, point: &Point, seed: u64) -> Result<(), Failure> {
-    let tried = in_world(seed, async |_, worker| Ok(lane.beside(worker).await?.try_point(point).await));
-    match tried {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(failure)) => Err(failure),
-        Err(error) => Err(Failure { point: point.clone(), call: None, why: format!("{error:#}") }),
-    }
 }
 
 /// How long something took, for people.

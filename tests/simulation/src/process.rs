@@ -74,12 +74,15 @@ pub struct Process {
     stop: Arc<Notify>,
     seed: u64,
     /// The states of all processes, by pid: who is on the same node sees whether they run.
-    others: Arc<Mutex<BTreeMap<u32, (Arc<Node>, Arc<Mutex<State>>)>>>,
+    others: Table,
 }
 
 /// All processes of a world.
 #[derive(Clone, Default)]
-pub struct Processes(Arc<Mutex<BTreeMap<u32, (Arc<Node>, Arc<Mutex<State>>)>>>);
+pub struct Processes(Table);
+
+/// Processes by pid, with their nodes.
+type Table = Arc<Mutex<BTreeMap<u32, (Arc<Node>, Arc<Mutex<State>>)>>>;
 
 impl Processes {
     /// Starts a process on a node.

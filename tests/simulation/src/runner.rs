@@ -89,7 +89,7 @@ fn only_the_holder_writes(world: &World, process: &Arc<Process>) -> Fault {
     Fault::hook(move |call| {
         if call.is_write() && matches!(call.class, Class::Move | Class::Journal) {
             let leases = world.with_server(|server| server.list_raw("coordination.k8s.io", "leases"));
-            let holders: Vec<Holder> = leases.iter().filter_map(|lease| holder_of(lease)).collect();
+            let holders: Vec<Holder> = leases.iter().filter_map(holder_of).collect();
             if !holders.contains(&me) {
                 world.violated(format!("{me} sent {call} without the lock, which {holders:?} has"));
             }

@@ -17,7 +17,7 @@ use simulation::explore::{explore, seconds};
 struct Arguments {
     /// Steps to try; all if none is named
     steps: Vec<String>,
-    /// Try only this way of going wrong, for instance kill-before or fail-403
+    /// Try only this way of going wrong, for instance kill-before, fail-403, asleep or lag
     #[arg(long)]
     mode: Vec<String>,
     /// Try only this call, by its name or its number
@@ -71,24 +71,25 @@ impl Visitor for Suite {
             }
         };
         let mut modes: BTreeMap<String, usize> = BTreeMap::new();
-        for point in &explored.points {
-            *modes.entry(point.mode.to_string()).or_default() += 1;
+        for trial in &explored.trials {
+            *modes.entry(trial.mode()).or_default() += 1;
         }
         let modes: Vec<String> = modes.iter().map(|(mode, count)| format!("{mode} {count}")).collect();
         println!(
             "{name}: {} calls, {} points, {} failed, {} ({})",
             explored.calls,
-            explored.points.len(),
+            explored.trials.len(),
             explored.failures.len(),
             seconds(began.elapsed()),
             modes.join(", ")
         );
-        for failure in explored.failures.iter().take(20) {
-            println!("{name}: FAILED {failure}");
+        for (trial, why) in explored.failures.iter().take(20) {
+            println!("{name}: FAILED {trial}");
+            why.lines().for_each(|line| println!("  {line}"));
         }
         explored.timeline.iter().for_each(|line| println!("{line}"));
         self.failed += explored.failures.len();
-        self.passed += explored.points.len() - explored.failures.len();
+        self.passed += explored.trials.len() - explored.failures.len();
     }
 }
 

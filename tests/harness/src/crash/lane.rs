@@ -155,6 +155,7 @@ impl<S: Scenario> Lane<S> {
     }
 
     /// Makes the last move fail that can be undone and whose object was not written before: undo does not need it.
+    #[must_use]
     pub fn undo_fault(&self) -> Option<Fault> {
         let calls = &self.calls;
         let fresh = |at: usize| {
