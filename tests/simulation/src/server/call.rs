@@ -79,7 +79,7 @@ impl<'a> Call<'a> {
                 return Err(self.unreadable(&format!("strict decoding error: {}", faults.join(", "))));
             }
         }
-        self.stored(object)
+        Ok(self.stored(object))
     }
 
     fn unreadable(&self, why: &str) -> Status {
@@ -167,7 +167,7 @@ impl<'a> Call<'a> {
     }
 
     /// What the server makes of what it was sent: nothing that the schema does not know, and all defaults.
-    pub fn stored(&self, mut object: Value) -> Result<Value> {
+    pub fn stored(&self, mut object: Value) -> Value {
         let resource = self.resource;
         object["apiVersion"] = resource.stored_api_version().into();
         object["kind"] = resource.kind.as_str().into();
@@ -182,7 +182,7 @@ impl<'a> Call<'a> {
             decode::drop_unknown(resource, &mut object);
             defaults::complete(resource, &mut object);
         }
-        Ok(object)
+        object
     }
 
     /// What a patch has made of an object, in the form in which it is stored.
@@ -195,7 +195,7 @@ impl<'a> Call<'a> {
         if self.is_strict() && !unknown.is_empty() {
             return Err(Status::unreadable_patch(&format!("strict decoding error: {}", unknown.join(", "))));
         }
-        self.stored(object)
+        Ok(self.stored(object))
     }
 
     fn is_patch(&self) -> bool {

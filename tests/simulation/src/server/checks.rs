@@ -7,7 +7,7 @@ use super::decode;
 use super::kinds::Resource;
 use super::metadata;
 use super::schema::Cause;
-use super::status::{invalid_value, required_value, too_long};
+use super::status::{Result, Status, forbidden_value, invalid_value, required_value, too_long};
 
 const NAME_PART: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
     alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
@@ -198,6 +198,43 @@ fn selector_faults(workload: &Value) -> Vec<Cause> {
     }
     let why = "`selector` does not match template `labels`";
     vec![invalid_value("spec.template.metadata.labels", labels, why)]
+}
+
+/// What cannot be changed once it is there, besides metadata.
+pub(crate) fn fixed_faults(resource: &Resource, old: &Value, new: &Value) -> Result<Vec<Cause>> {
+    let differs = |pointer: &str| old.pointer(pointer) != new.pointer(pointer);
+    let mut causes = Vec::new();
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "secrets" | "configmaps") => {
+            if differs("/type") {
+                causes.push(invalid_value("type", &new["type"], "field is immutable"));
+            }
+            if old["immutable"] == true {
+                let why = "field is immutable when `immutable` is set";
+                let fixed = ["immutable", "data", "binaryData"].into_iter();
+                let changed = fixed.filter(|field| differs(&format!("/{field}")));
+                causes.extend(changed.map(|field| forbidden_value(field, why)));
+            }
+        }
+        ("apps", "statefulsets")
+            if ["selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"]
+                .iter()
+                .any(|field| differs(&format!("/spec/{field}"))) =>
+        {
+            let why = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
+                       'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and \
+                       'minReadySeconds' are forbidden";
+            causes.push(forbidden_value("spec", why));
+        }
+        ("apps" | "batch", _) if differs("/spec/selector") => {
+            causes.push(invalid_value("spec.selector", &new["spec"]["selector"], "field is immutable"));
+        }
+        ("rbac.authorization.k8s.io", _) if differs("/roleRef") => {
+            return Err(Status::not_simulated("a change of a binding's role"));
+        }
+        _ => {}
+    }
+    Ok(causes)
 }
 
 #[cfg(test)]

@@ -66,9 +66,7 @@ fn check_list(query: &Query) -> Result<()> {
     } else if is_initial && wanted != "NotOlderThan" {
         let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
         forbidden_value("resourceVersionMatch", why)
-    } else if is_initial {
-        return Ok(());
-    } else if wanted.is_empty() {
+    } else if is_initial || wanted.is_empty() {
         return Ok(());
     } else if query.get("resourceVersion").is_empty() {
         let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";

@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::decode;
+use super::call::Call;
 use super::fields::Conflict;
 use super::kinds::Resource;
 use super::status::{Result, Status};
+use super::{decode, metadata};
 
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
@@ -69,6 +70,28 @@ fn unreadable(patch: &Value, wanted: &str) -> Status {
     Status::bad_request(format!(
         "error decoding patch: json: cannot unmarshal {found} into Go value of type {wanted}"
     ))
+}
+
+/// A configuration that does not fit its type, or names fields which that does not have, cannot be merged.
+pub(crate) fn refuse_untyped(call: &Call<'_>, config: &Value) -> Result<()> {
+    let resource = call.resource;
+    let mut faults = resource.schema().map(|schema| schema.typed_faults(config)).unwrap_or_default();
+    let mut unknown = resource.schema().map(|schema| schema.unknown_fields(config)).unwrap_or_default();
+    unknown.extend(decode::unknown_fields(resource, config));
+    faults.extend(unknown.iter().map(|path| format!(".{path}: field not declared in schema")));
+    let faults = match &faults[..] {
+        [] => return Ok(()),
+        [one] => one.clone(),
+        all => format!("errors:\n  {}", all.join("\n  ")),
+    };
+    Err(Status::internal(format!(
+        "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {faults}",
+        metadata::text(config, "namespace"),
+        metadata::text(config, "name"),
+        resource.group,
+        resource.version,
+        resource.kind,
+    )))
 }
 
 /// Apply met fields that others own.

@@ -73,8 +73,7 @@ pub(crate) struct Query {
 }
 
 /// Parameters that mean something to a real server, and that this one cannot do.
-const NOT_SIMULATED: [&str; 3] =
-    ["ignoreStoreReadErrorWithClusterBreakingPotential", "orphanDependents", "shardSelector"];
+const NOT_SIMULATED: [&str; 2] = ["ignoreStoreReadErrorWithClusterBreakingPotential", "orphanDependents"];
 
 impl Query {
     pub fn parse(query: &str) -> Result<Self> {

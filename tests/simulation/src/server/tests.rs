@@ -640,13 +640,13 @@ fn what_is_not_known_is_refused_and_remembered() {
     for (method, uri) in [
         ("GET", "/api/v1/nodes"),
         ("GET", "/apis/networking.k8s.io/v1/ingresses"),
-        ("GET", "/api/v1/configmaps?sendInitialEvents=true"),
+        ("GET", "/api/v1/configmaps?orphanDependents=true"),
         ("GET", "/api/v1/namespaces/n/pods/p/log"),
         ("GET", "/metrics"),
     ] {
         assert_eq!(client.call(method, uri, &Value::Null).0, 501, "{uri}");
     }
-    let policy = json!({"propagationPolicy": "Sideways"});
+    let policy = json!({"orphanDependents": true});
     client.ok("POST", MAPS, &map("a"));
     assert_eq!(client.call("DELETE", &format!("{MAPS}/a"), &policy).0, 501);
     assert_eq!(client.server.unknown().len(), 6);

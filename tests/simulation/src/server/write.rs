@@ -9,9 +9,8 @@ use super::admission::Operation;
 use super::call::Call;
 use super::fields::{self, Writer};
 use super::kinds::{Generation, Resource};
-use super::schema::Cause;
-use super::status::{About, Result, Status, forbidden_value, invalid_value, required_value};
-use super::{Server, checks, decode, defaults, lists, metadata, patch, scale};
+use super::status::{About, Result, Status, invalid_value, required_value};
+use super::{Server, checks, defaults, lists, metadata, patch, scale};
 
 /// The HTTP status of a success, and its body.
 pub(crate) type Done = (u16, Value);
@@ -208,7 +207,7 @@ impl Server {
             return Err(Status::bad_request("invalid object type: /, Kind="));
         }
         call.check_type(&config)?;
-        refuse_untyped(call, &config)?;
+        patch::refuse_untyped(call, &config)?;
         config["apiVersion"] = resource.api_version().into();
         config["kind"] = resource.kind.as_str().into();
         metadata::normalise(&mut config);
@@ -230,7 +229,7 @@ impl Server {
         let merged =
             fields::apply(live.as_ref(), &config, &writer, call.query.flag("force"), resource.schema())
                 .map_err(|conflicts| patch::apply_conflict(&conflicts))?;
-        let mut new = call.stored(merged)?;
+        let mut new = call.stored(merged);
         check_name(call, &new)?;
         match old {
             Some(old) => self.update_object(call, old, new, false),
@@ -259,28 +258,6 @@ fn reset_field(call: &Call<'_>) -> &'static str {
         "status" => "spec",
         _ => "",
     }
-}
-
-/// A configuration that does not fit its type, or names fields which that does not have, cannot be merged.
-fn refuse_untyped(call: &Call<'_>, config: &Value) -> Result<()> {
-    let resource = call.resource;
-    let mut faults = resource.schema().map(|schema| schema.typed_faults(config)).unwrap_or_default();
-    let mut unknown = resource.schema().map(|schema| schema.unknown_fields(config)).unwrap_or_default();
-    unknown.extend(decode::unknown_fields(resource, config));
-    faults.extend(unknown.iter().map(|path| format!(".{path}: field not declared in schema")));
-    let faults = match &faults[..] {
-        [] => return Ok(()),
-        [one] => one.clone(),
-        all => format!("errors:\n  {}", all.join("\n  ")),
-    };
-    Err(Status::internal(format!(
-        "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {faults}",
-        metadata::text(config, "namespace"),
-        metadata::text(config, "name"),
-        resource.group,
-        resource.version,
-        resource.kind,
-    )))
 }
 
 pub(crate) fn seconds(now: Timestamp) -> String {
@@ -332,7 +309,7 @@ fn validate(call: &Call<'_>, object: &Value, old: Option<&Value>) -> Result<()> 
         // The server looks twice, once for all kinds and once for each, and lists what it found both times.
         let changes = metadata::change_faults(old, object);
         causes.extend(changes.iter().chain(&changes).cloned());
-        causes.extend(fixed_faults(resource, old, object)?);
+        causes.extend(checks::fixed_faults(resource, old, object)?);
     }
     if let Some(schema) = resource.schema() {
         let mut found = schema.validate(object, old);
@@ -348,43 +325,6 @@ fn validate(call: &Call<'_>, object: &Value, old: Option<&Value>) -> Result<()> 
         return Ok(());
     }
     Err(Status::invalid(&About::kind(resource, metadata::text(object, "name")), &causes))
-}
-
-/// What cannot be changed once it is there, besides metadata.
-fn fixed_faults(resource: &Resource, old: &Value, new: &Value) -> Result<Vec<Cause>> {
-    let differs = |pointer: &str| old.pointer(pointer) != new.pointer(pointer);
-    let mut causes = Vec::new();
-    match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "secrets" | "configmaps") => {
-            if differs("/type") {
-                causes.push(invalid_value("type", &new["type"], "field is immutable"));
-            }
-            if old["immutable"] == true {
-                let why = "field is immutable when `immutable` is set";
-                let fixed = ["immutable", "data", "binaryData"].into_iter();
-                let changed = fixed.filter(|field| differs(&format!("/{field}")));
-                causes.extend(changed.map(|field| forbidden_value(field, why)));
-            }
-        }
-        ("apps", "statefulsets")
-            if ["selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"]
-                .iter()
-                .any(|field| differs(&format!("/spec/{field}"))) =>
-        {
-            let why = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
-                       'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and \
-                       'minReadySeconds' are forbidden";
-            causes.push(forbidden_value("spec", why));
-        }
-        ("apps" | "batch", _) if differs("/spec/selector") => {
-            causes.push(invalid_value("spec.selector", &new["spec"]["selector"], "field is immutable"));
-        }
-        ("rbac.authorization.k8s.io", _) if differs("/roleRef") => {
-            return Err(Status::not_simulated("a change of a binding's role"));
-        }
-        _ => {}
-    }
-    Ok(causes)
 }
 
 /// The namespace of the object is that of the request.
