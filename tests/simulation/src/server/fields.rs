@@ -570,18 +570,23 @@ mod tests {
     fn scaling_takes_the_replicas_from_their_owner() {
         let apps = |manager, second| Writer { api_version: "apps/v1", ..writer(manager, second) };
         let deployment = made(fixtures::deployment("d", "ns", 2, "image"), &apps("helm", 0), None);
-        let mut scaled = deployment.clone();
-        scaled["spec"]["replicas"] = 0.into();
-        track_scale(&deployment, &mut scaled, &apps("belay", 1));
+        let to = |replicas: i64| {
+            let mut scaled = deployment.clone();
+            scaled["spec"]["replicas"] = replicas.into();
+            track_scale(&deployment, &mut scaled, &apps("belay", 1));
+            scaled
+        };
+        let scaled = to(1);
         let entries = &scaled["metadata"]["managedFields"];
         assert_eq!(entries[0]["fieldsV1"]["f:spec"].get("f:replicas"), None);
         assert_eq!(entries[1]["manager"], "belay");
         assert_eq!(entries[1]["subresource"], "scale");
         assert_eq!(entries[1]["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
-        scaled["metadata"]["managedFields"].as_array_mut().unwrap().remove(1);
-        let mut again = scaled.clone();
+        let stopped = to(0);
+        assert_eq!(owners(&stopped).len(), 1, "a Scale leaves out replicas that are 0");
+        let mut again = stopped.clone();
         again["spec"]["replicas"] = 2.into();
-        track_scale(&scaled, &mut again, &apps("belay", 2));
+        track_scale(&stopped, &mut again, &apps("belay", 2));
         assert_eq!(owners(&again).len(), 1, "what nobody owned is still nobody's");
     }
 
