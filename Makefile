@@ -90,13 +90,21 @@ test-unit: ## Tests that need no cluster: seconds after the build
 	cargo test --locked --workspace --lib --bins --test proxy --test mistakes --test page
 	cd tests/cluster/manage && go vet ./... && go test ./...
 
+# What to hand to the simulation: make simulate ARGS="fixture --mode kill-after"
+ARGS ?=
+
+.PHONY: simulate
+simulate: ## Every fault at every call of every step, in a simulated world: some minutes, no cluster
+	@tests/tools/check cargo
+	cargo test --locked --workspace --test simulation -- $(ARGS)
+
 # What tests/run will ask for too, before the minutes that come first.
 .PHONY: ready-for-test
 ready-for-test:
 	@tests/tools/check go cargo machine root
 
 .PHONY: test
-test: ready-for-test test-unit ## Every kind of test, in 15 minutes: a real API server, real Helm, a real image (SUITES="e2e crash": only those)
+test: ready-for-test test-unit ## Every kind of test, in 25 minutes: a simulation, a real API server, real Helm, a real image (SUITES="e2e crash": only those)
 	@tests/run $(SUITES)
 
 .PHONY: test-all
