@@ -110,6 +110,22 @@ impl Disturbance {
     }
 }
 
+/// What is known not to hold yet, and why. Such a trial must fail: once it holds, it does not belong here any more.
+#[must_use]
+pub fn known(disturbance: Disturbance, place: &Place) -> Option<&'static str> {
+    let begins_watch = match place {
+        Place::Watch(_) => true,
+        Place::Call(name) => name.what.contains("(begins a watch)"),
+        Place::Renewal { .. } | Place::FirstMoves => false,
+    };
+    match disturbance {
+        Disturbance::Silence | Disturbance::Swallowed if begins_watch => {
+            Some("a list that begins a watch, and the start of a watch, are never given up")
+        }
+        _ => None,
+    }
+}
+
 impl fmt::Display for Disturbance {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {

@@ -17,7 +17,7 @@ use harness::{
 use tokio::task::LocalSet;
 
 use crate::{
-    disturb::{Disturbance, disturbed},
+    disturb::{Disturbance, disturbed, known},
     process::keep_logs,
     runner::Simulated,
     world::World,
@@ -81,6 +81,19 @@ impl Trial {
             Self::Disturbed(disturbance, point) => disturbed(world, lane, *disturbance, point).await,
         }
     }
+
+    /// What came of it, where some are known not to hold yet.
+    fn judged(&self, tried: Result<()>) -> Result<()> {
+        let known = match self {
+            Self::Crash(_) => None,
+            Self::Disturbed(disturbance, point) => known(*disturbance, &point.place),
+        };
+        match (known, tried) {
+            (None, tried) => tried,
+            (Some(_), Err(_)) => Ok(()),
+            (Some(why), Ok(())) => bail!("it holds now, and is still listed as known: {why}"),
+        }
+    }
 }
 
 /// What came of the trials of a scenario.
@@ -119,7 +132,7 @@ pub fn explore<S: Scenario>(scenario: S, choice: &Choice, seed: u64, told: bool)
         while let Some(trial) = trials.get(next.fetch_add(1, Ordering::Relaxed)) {
             let tried =
                 in_world(seed, async |world, worker| trial.run(world, &lane.beside(worker).await?).await);
-            if let Err(error) = tried {
+            if let Err(error) = trial.judged(tried) {
                 let failure = (trial.clone(), format!("{error:#}"));
                 failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
             }
