@@ -127,6 +127,7 @@ pub fn explore<S: Scenario>(scenario: S, choice: &Choice, seed: u64, told: bool)
         }
         Ok((lane, trials))
     })?;
+    repeats(&lane, seed)?;
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let try_next = || {
         while let Some(trial) = trials.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -149,6 +150,27 @@ pub fn explore<S: Scenario>(scenario: S, choice: &Choice, seed: u64, told: bool)
         _ => Vec::new(),
     };
     Ok(Explored { name, calls: lane.calls.len(), trials, failures, timeline })
+}
+
+/// The same seed gives the same calls and answers, letter by letter: else no failure could be told again.
+fn repeats<S: Scenario>(lane: &Lane<S>, seed: u64) -> Result<()> {
+    let told = || {
+        in_world(seed, async |world, worker| {
+            let lane = lane.beside(worker).await?;
+            lane.reset().await?;
+            world.trace();
+            let command = lane.scenario.command(&lane.worker)?;
+            lane.worker.runner.run(&command, Vec::new()).await?.expect_exit(0)?;
+            Ok(world.traced())
+        })
+    };
+    let (one, other) = (told()?, told()?);
+    let differs = one.iter().zip(&other).find(|(one, other)| one != other);
+    if let Some((one, other)) = differs {
+        bail!("twice the same seed, and two runs:\n{one}\n{other}");
+    }
+    ensure!(one.len() == other.len(), "twice the same seed, and {} or {} calls", one.len(), other.len());
+    Ok(())
 }
 
 /// What happened in a trial, a line each: the same seed gives the same again.
