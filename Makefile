@@ -104,7 +104,7 @@ ready-for-test:
 	@tests/tools/check go cargo machine root
 
 .PHONY: test
-test: ready-for-test test-unit ## Every kind of test, in 25 minutes: a simulation, a real API server, real Helm, a real image (SUITES="e2e crash": only those)
+test: ready-for-test test-unit ## Every kind of test, in 20 minutes: a simulation, a real API server, real Helm, a real image (SUITES="e2e crash": only those)
 	@tests/run $(SUITES)
 
 .PHONY: test-all
