@@ -92,11 +92,13 @@ test-unit: ## Tests that need no cluster: seconds after the build
 
 # What to hand to the simulation: make simulate ARGS="fixture --mode kill-after"
 ARGS ?=
+# Instead of every single fault: so many schedules, in each of which several things go wrong.
+SEEDS ?=
 
 .PHONY: simulate
-simulate: ## Every fault at every call of every step, in a simulated world: some minutes, no cluster
+simulate: ## Every fault at every call of every step, in a simulated world: some minutes, no cluster (SEEDS=10000: several faults at once, drawn by seed)
 	@tests/tools/check cargo
-	cargo test --locked --workspace --test simulation -- $(ARGS)
+	cargo test --locked --workspace --test simulation -- $(if $(SEEDS),--schedules $(SEEDS)) $(ARGS)
 
 # What tests/run will ask for too, before the minutes that come first.
 .PHONY: ready-for-test

@@ -26,7 +26,8 @@ use crate::{
         without_server_fields,
     },
     plan::{
-        Action, Chain, Check, Closing, Field, Finding, Move, Owner, Progress, Removal, Test, Wait, shown,
+        Action, Chain, Check, Closing, Companion, Field, Finding, Move, Owner, Progress, Removal, Test, Wait,
+        shown,
     },
     watch::{Everywhere, Scope, View, Watches},
 };
@@ -550,11 +551,8 @@ impl Actor {
             if let Some(other) = identity.iter().find(|field| field.get(&live) != field.get(&full)) {
                 return Err(Broken::InTheWay(Finding::skip(
                     object.clone(),
-                    format!(
-                        "exists already and is another one: its {other} is {}, not {}",
-                        shown(other.get(&live)),
-                        shown(other.get(&full))
-                    ),
+                    // Not its value, which may be a secret.
+                    format!("exists already and is another one: its {other} differs"),
                 )));
             }
             trail.made(object, &live);
@@ -609,7 +607,8 @@ impl Actor {
                     return Ok(false);
                 }
                 *image = PreImage::of(found);
-                Box::pin(self.journal_again(step, Before::Object(image.clone()))).await?;
+                let image = image.clone();
+                Box::pin(self.journal_again(step, |entry| entry.before = Before::Object(image))).await?;
             }
             if is_going(found) {
                 let gone = uid(found).to_owned();
@@ -630,7 +629,8 @@ impl Actor {
             {
                 // Somebody changed it since it was journalled: what undo restores must be the newest.
                 *image = PreImage::of(found);
-                Box::pin(self.journal_again(step, Before::Object(image.clone()))).await?;
+                let image = image.clone();
+                Box::pin(self.journal_again(step, |entry| entry.before = Before::Object(image))).await?;
             }
             let precondition = Precondition {
                 uid: uid(found).to_owned(),
@@ -700,7 +700,8 @@ impl Actor {
         let stands = |live: &Value| uid(live) == first.uid && !is_going(live);
         if step.live.as_ref().map(Body::value).as_ref().is_some_and(stands) {
             // What hangs now would keep it from coming back: then it is better not to delete it.
-            Box::pin(self.until_none_is_going(object, removal, removal.within)).await?;
+            let there = Box::pin(self.until_none_is_going(object, removal, removal.within)).await?;
+            Box::pin(self.journal_changed_companions(step, &there)).await?;
         }
         let deleted = self.delete(step, removal, Some(&first)).await?;
         self.cluster.room().await;
@@ -718,13 +719,14 @@ impl Actor {
         Ok(())
     }
 
-    /// Waits until no companion of an object is on its way out.
+    /// Waits until no companion of an object is terminating. Returns those that are there.
     async fn until_none_is_going(
         &self,
         object: &ObjectRef,
         removal: &Removal,
         within: Duration,
-    ) -> Result<(), Broken> {
+    ) -> Result<Vec<(ObjectRef, Value)>, Broken> {
+        let mut there = Vec::new();
         for companion in &removal.companions {
             let known = match companion.scope.object() {
                 Some(one) => vec![one],
@@ -732,12 +734,13 @@ impl Actor {
             };
             // The server's word counts: a watch that is behind shows as there what is going.
             for one in known {
-                if let Some(going) = self.cluster.get(&one).await?.filter(is_going) {
-                    self.until_gone(&one, uid(&going), within).await?;
+                match self.cluster.get(&one).await? {
+                    Some(live) if is_going(&live) => self.until_gone(&one, uid(&live), within).await?,
+                    live => there.extend(live.map(|live| (one, live))),
                 }
             }
         }
-        Ok(())
+        Ok(there)
     }
 
     /// The objects that the watch shows in a scope.
@@ -1081,22 +1084,44 @@ impl Actor {
         live: &Value,
     ) -> Result<(), Broken> {
         let entries = self.entries().await;
-        let Some(Before::Fields(known)) = entries.find(step).map(|entry| &entry.before) else {
+        let Some(Entry { before: Before::Fields(known), uid: whose, .. }) = entries.find(step) else {
             return Ok(());
         };
         let now = old_values(wanted, known, live);
-        if *known != now {
-            Box::pin(self.journal_again(step, Before::Fields(now))).await?;
+        if *known != now || whose.as_ref().is_some_and(|known| known != uid(live)) {
+            let renew = |entry: &mut Entry| {
+                entry.before = Before::Fields(now);
+                entry.uid = Some(uid(live).to_owned());
+            };
+            Box::pin(self.journal_again(step, renew)).await?;
         }
         Ok(())
     }
 
+    /// Journals how the companions of an object are that is about to be recreated, if somebody has changed them since the
+    /// plan: undo restores them as well.
+    async fn journal_changed_companions(
+        &self,
+        step: &Move,
+        there: &[(ObjectRef, Value)],
+    ) -> Result<(), Broken> {
+        let mut newer = None;
+        if let Some(Action::Recreate(known)) = self.entries().await.find(step).map(|entry| &entry.action) {
+            let companions: Vec<Companion> = known.companions.iter().map(|one| one.as_in(there)).collect();
+            if companions.iter().zip(&known.companions).any(|(now, known)| now.image != known.image) {
+                newer = Some(Action::Recreate(Arc::new(Removal { companions, ..(**known).clone() })));
+            }
+        }
+        let Some(action) = newer else { return Ok(()) };
+        self.journal_again(step, |entry| entry.action = action).await
+    }
+
     /// Journals a newer pre-image of a move, before the move is made.
-    async fn journal_again(&self, step: &Move, before: Before) -> Result<(), Broken> {
+    async fn journal_again(&self, step: &Move, renew: impl FnOnce(&mut Entry)) -> Result<(), Broken> {
         let mut ledger = self.ledger.lock().await;
         let mut entries = self.entries.write().await;
-        let Some(old) = entries.find(step) else { return Ok(()) };
-        let entry = Entry { before, ..old.clone() };
+        let Some(mut entry) = entries.find(step).cloned() else { return Ok(()) };
+        renew(&mut entry);
         ledger.append(std::slice::from_ref(&entry)).await?;
         Arc::make_mut(&mut entries).extend([entry]);
         Ok(())
@@ -1451,6 +1476,22 @@ mod tests {
         let none = Entries::default();
         assert!(is_made(&step(live(json!([{"manager": "helm"}]))), &none));
         assert!(!is_made(&step(live(json!([{"manager": "helm"}, {"manager": "belay"}]))), &none));
+    }
+
+    #[test]
+    fn a_watch_that_has_not_seen_the_steps_own_change_yet_is_not_believed() {
+        let live = |uid: &str, generation: u64| json!({"metadata": {"uid": uid, "generation": generation}});
+        let object = kinds::CONFIG_MAP.object("ns", "a");
+        let mut trail = Trail::default();
+        trail.changed(&object, &live("1", 2));
+        assert!(!trail.left[0].1.has_arrived(Some(&live("1", 1))));
+        assert!(trail.left[0].1.has_arrived(Some(&live("1", 2))));
+        assert!(trail.left[0].1.has_arrived(Some(&live("2", 1))), "somebody has made another one");
+        assert!(trail.left[0].1.has_arrived(None), "somebody has deleted it");
+        trail.made(&object, &live("2", 1));
+        assert!(!trail.left[0].1.has_arrived(Some(&live("1", 2))), "the one before");
+        assert!(!trail.left[0].1.has_arrived(None));
+        assert!(trail.left[0].1.has_arrived(Some(&live("2", 1))));
     }
 
     #[test]

@@ -186,6 +186,7 @@ mod tests {
     #[test]
     fn times_are_seconds_unless_they_say_otherwise() {
         assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("3m"), Ok(Duration::from_secs(180)));
         assert_eq!(duration("168h"), Ok(Duration::from_secs(7 * 24 * 3600)));
         assert!(duration("169h").is_err() && duration("9999999999999999h").is_err());

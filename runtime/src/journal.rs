@@ -168,6 +168,9 @@ pub struct Entry {
     pub undo: Undo,
     /// What was there before.
     pub before: Before,
+    /// Whose fields the move changes. None where the object is made meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
 }
 
 /// What was there before a move.
@@ -252,6 +255,7 @@ impl Entry {
             object: step.object.clone(),
             action: step.action.clone(),
             undo: step.undo.clone(),
+            uid: live.filter(|_| matches!(before, Before::Fields(_))).map(|live| uid(live).to_owned()),
             before,
         }
     }
@@ -361,6 +365,20 @@ impl Entries {
             }
             _ => false,
         })
+    }
+
+    /// Whether this is not the object whose fields a move has changed, but one that somebody has made since. One that the
+    /// step makes anew, or that comes and goes with such a one, is no other.
+    pub(crate) fn is_another(&self, entry: &Entry, live: &Value) -> bool {
+        let makes_anew = |other: &Entry| match &other.action {
+            Action::Create { .. } => other.object == entry.object,
+            Action::Delete(removal) | Action::Recreate(removal) => {
+                let mut companions = removal.companions.iter().filter_map(|one| one.scope.object());
+                other.object == entry.object || companions.any(|one| one == entry.object)
+            }
+            _ => false,
+        };
+        entry.uid.as_ref().is_some_and(|known| known != uid(live)) && !self.all.iter().any(makes_anew)
     }
 
     /// The object as it was before the journal's first entry about it. What this journal's moves have not changed yet is
@@ -502,29 +520,20 @@ impl Ledger {
 
     /// Reads the entries of a journal and proves that they are what was written. Those of chains that are void are left out.
     pub async fn entries(&self, journal: &Journal) -> Result<Entries, Trouble> {
-        let mut all = Vec::new();
-        let mut packed = Vec::new();
+        let mut reader = Reader::default();
         for chunk in &journal.chunks {
             let object = kinds::SECRET.object(&self.home, &chunk.name);
             let secret = self.cluster.get(&object).await?;
-            let read = secret
-                .as_ref()
-                .with_context(|| "is missing".to_owned())
-                .and_then(|secret| chunk_bytes(secret, chunk))
-                .and_then(|bytes| {
-                    packed.extend(bytes);
-                    if chunk.entries == 0 { Ok(Vec::new()) } else { unpack(&std::mem::take(&mut packed)) }
-                })
-                .with_context(|| {
-                    format!(
-                        "the journal of {} (run {}) cannot be used: {object}. Look at what the step changed \
-                         (belay report {}), put it right by hand, then close the journal with: \
-                         belay accept --step {} --home {}",
-                        self.step, journal.run, self.step, self.step, self.home
-                    )
-                })?;
-            all.extend(read);
+            reader.read(chunk, secret.as_ref()).with_context(|| {
+                format!(
+                    "the journal of {} (run {}) cannot be used: {object}. Look at what the step changed \
+                     (belay report {}), put it right by hand, then close the journal with: \
+                     belay accept --step {} --home {}",
+                    self.step, journal.run, self.step, self.step, self.home
+                )
+            })?;
         }
+        let mut all = reader.entries;
         let void: HashSet<&ObjectRef> = journal.void.iter().collect();
         all.retain(|entry| !void.contains(&entry.chain));
         Ok(Entries::new(all))
@@ -799,6 +808,31 @@ fn data(secret: &Value, key: &str) -> anyhow::Result<Vec<u8>> {
     Ok(bytes.0)
 }
 
+/// The journals in a head Secret, newest first.
+pub fn journals(secret: &Value) -> anyhow::Result<Vec<Journal>> {
+    parse_head(secret).map(|head| head.journals)
+}
+
+/// Reads a journal chunk by chunk, and proves that it is what was written.
+#[derive(Debug, Default)]
+pub struct Reader {
+    /// The entries of all chunks so far.
+    pub entries: Vec<Entry>,
+    /// What the next chunk goes on with.
+    packed: Vec<u8>,
+}
+
+impl Reader {
+    /// Reads the next chunk from its Secret, if there is one.
+    pub fn read(&mut self, chunk: &Chunk, secret: Option<&Value>) -> anyhow::Result<()> {
+        self.packed.extend(chunk_bytes(secret.context("is missing")?, chunk)?);
+        if chunk.entries > 0 {
+            self.entries.extend(unpack(&std::mem::take(&mut self.packed))?);
+        }
+        Ok(())
+    }
+}
+
 fn parse_head(secret: &Value) -> anyhow::Result<Head> {
     let bytes = data(secret, "head")?;
     let value: Value = serde_json::from_slice(&bytes).context("is not readable")?;
@@ -855,11 +889,11 @@ fn hash(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Removal;
+    use crate::plan::{Companion, Item, Removal};
 
     fn entry(name: &str, live: &Value) -> Entry {
         let object = kinds::CONFIG_MAP.object("ns", name);
-        let item = crate::plan::Item::new(object.clone(), Some(live), None);
+        let item = Item::new(object.clone(), Some(live), None);
         let step = Move::delete(&item, Removal::within(std::time::Duration::from_secs(1)));
         Entry::of(0, &Chain::new(object, Vec::new()), 0, &step)
     }
@@ -1045,9 +1079,29 @@ mod tests {
     fn labelled(phase: usize, from: Option<&str>, to: &str) -> Entry {
         let object = kinds::CONFIG_MAP.object("ns", "a");
         let live = json!({"metadata": {"name": "a", "labels": from.map(|from| json!({"x": from}))}});
-        let item = crate::plan::Item::new(object.clone(), Some(&live), None);
+        let item = Item::new(object.clone(), Some(&live), None);
         let field = Field { path: FieldPath::dotted("metadata.labels.x"), value: Some(to.into()) };
         Entry::of(phase, &Chain::new(object, Vec::new()), 0, &Move::patch(&item, vec![field]))
+    }
+
+    #[test]
+    fn a_patched_object_that_was_made_since_is_another_one_unless_the_step_makes_it_anew() {
+        let known = Entry { uid: Some("u1".to_owned()), ..labelled(0, None, "new") };
+        let is_another = |uid: &str, others: &[Entry]| {
+            let entries = Entries::new([std::slice::from_ref(&known), others].concat());
+            entries.is_another(&known, &json!({"metadata": {"name": "a", "uid": uid}}))
+        };
+        assert!(!is_another("u1", &[]));
+        assert!(is_another("u2", &[]));
+        let recreation = |name: &str, companions| {
+            let object = kinds::CONFIG_MAP.object("ns", name);
+            let item = Item::new(object.clone(), Some(&config_map(name, "v")), None);
+            let removal = Removal::within(std::time::Duration::from_secs(1)).companions(companions);
+            Entry::of(0, &Chain::new(object, Vec::new()), 0, &Move::recreate(&item, removal))
+        };
+        assert!(!is_another("u2", &[recreation("a", Vec::new())]));
+        assert!(is_another("u2", &[recreation("b", Vec::new())]));
+        assert!(!is_another("u2", &[recreation("b", vec![Companion::of(&known.object, None)])]));
     }
 
     #[test]

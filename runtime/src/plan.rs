@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    object::{Body, FieldPath, ObjectRef, condition, is_available, is_going, text, uid},
+    object::{
+        Body, FieldPath, ObjectRef, condition, is_available, is_going, text, uid, without_server_fields,
+    },
     watch::{Scope, View},
 };
 
@@ -200,6 +202,22 @@ impl Companion {
     pub fn ready_when(mut self, test: Test) -> Self {
         self.ready = Some(test);
         self
+    }
+
+    /// The same, with the object as it is among these, if somebody has changed it since. Owner references are not their
+    /// change: a move of the same chain may have taken one off, and undoes that by itself.
+    #[must_use]
+    pub(crate) fn as_in(&self, there: &[(ObjectRef, Value)]) -> Self {
+        let Some(image) = self.image.as_ref().map(Body::value) else { return self.clone() };
+        let own = |object: &Value| {
+            let mut own = without_server_fields(object);
+            own["metadata"].as_object_mut().map(|metadata| metadata.remove("ownerReferences"));
+            own
+        };
+        let is_changed = |live: &Value| uid(live) == uid(&image) && own(live) != own(&image);
+        let now = there.iter().find(|(one, _)| self.scope.object().as_ref() == Some(one));
+        let now = now.filter(|(_, live)| is_changed(live)).map(|(_, live)| Body::of(live));
+        Self { image: now.or_else(|| self.image.clone()), ..self.clone() }
     }
 
     /// Asks whether it is as before. What is going does not count.
@@ -1001,6 +1019,28 @@ mod tests {
         let was_not = Companion::labelled(scope, 0, 1);
         assert_eq!(was_not.ask(&[]), Progress::Done);
         assert_eq!(was_not.ask(&[link("a", "False")]), Progress::Done);
+    }
+
+    #[test]
+    fn a_companion_is_known_as_somebody_has_changed_it_since_but_not_as_another_one_or_with_other_owners() {
+        let object = kinds::CONFIG_MAP.object("ns", "b");
+        let live = |uid: &str, label: &str, owners: Value| {
+            json!({"metadata": {
+                "name": "b", "namespace": "ns", "uid": uid, "resourceVersion": label,
+                "labels": {"a": label}, "ownerReferences": owners,
+            }})
+        };
+        let was = live("1", "old", json!([{"uid": "owner"}]));
+        let known = Companion::of(&object, Some(&Item::new(object.clone(), Some(&was), None)));
+        let label_in = |there: Value| {
+            let image = known.as_in(&[(object.clone(), there)]).image.unwrap().value();
+            text(&image, "/metadata/labels/a").unwrap().to_owned()
+        };
+        assert_eq!(label_in(live("1", "new", json!([]))), "new");
+        assert_eq!(label_in(live("2", "new", json!([]))), "old");
+        let unowned = known.as_in(&[(object.clone(), live("1", "old", json!([])))]);
+        assert_eq!(unowned.image, known.image);
+        assert_eq!(known.as_in(&[]).image, known.image);
     }
 
     #[test]

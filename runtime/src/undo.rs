@@ -71,7 +71,8 @@ enum Back {
     Going,
     /// Left as it is, for a person to look at.
     Left(String),
-    /// Left as it is, and what came before in the chain must stay too: it is the only thing that works.
+    /// It failed. What came before in the chain stays, and so does what the step made in earlier phases: it may be the only
+    /// thing that works.
     Broken(String),
 }
 
@@ -119,21 +120,30 @@ async fn pass(actor: &Actor, entries: &Entries, chains: Option<&[ObjectRef]>) ->
         }
     }
     let undone = Mutex::new(Undone::default());
+    // Why what the step made in the phases that are left must stay.
+    let mut stays: Option<String> = None;
     for (_, mut chains) in phases.into_iter().rev() {
         // A later attempt may have journalled a move that stands before those of an earlier one.
         for chain in &mut chains {
             chain.sort_by_key(|entry| entry.index);
         }
-        let mut running: FuturesUnordered<_> =
-            in_turns(chains).into_iter().map(|turn| back_in_turn(actor, entries, turn, &undone)).collect();
+        let mut running: FuturesUnordered<_> = in_turns(chains)
+            .into_iter()
+            .map(|turn| back_in_turn(actor, entries, turn, stays.as_deref(), &undone))
+            .collect();
         // Whoever is told to stop lets the calls in flight come to their end: none may land when another run has begun.
-        let mut halted = None;
+        let (mut halted, mut broken) = (None, None);
         while let Some(result) = running.next().await {
-            halted = halted.or(result.err());
+            match result {
+                Ok(why) => broken = broken.or(why),
+                Err(halt) => halted = halted.or(Some(halt)),
+            }
         }
+        drop(running);
         if let Some(halt) = halted {
             return Err(halt);
         }
+        stays = stays.or(broken);
     }
     Ok(undone.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
 }
@@ -244,24 +254,30 @@ fn in_turns<'a>(chains: Vec<Vec<&'a Entry>>) -> Vec<Vec<Vec<&'a Entry>>> {
     alone
 }
 
+/// Takes chains back that share a turn. Returns why what the step made in earlier phases must stay, if so.
 async fn back_in_turn(
     actor: &Actor,
     entries: &Entries,
     chains: Vec<Vec<&Entry>>,
+    stays: Option<&str>,
     undone: &Mutex<Undone>,
-) -> Result<(), Halt> {
+) -> Result<Option<String>, Halt> {
+    let mut broken = None;
     for chain in chains {
-        back_through(actor, entries, chain, undone).await?;
+        let why = back_through(actor, entries, chain, stays, undone).await?;
+        broken = broken.or(why);
     }
-    Ok(())
+    Ok(broken)
 }
 
+/// Takes a chain back, the last move first. Where one cannot be taken back, those before it stay: it may stand on them.
 async fn back_through(
     actor: &Actor,
     entries: &Entries,
     chain: Vec<&Entry>,
+    stays: Option<&str>,
     undone: &Mutex<Undone>,
-) -> Result<(), Halt> {
+) -> Result<Option<String>, Halt> {
     let mut broken: Option<String> = None;
     for entry in chain.iter().rev() {
         if let Some(why) = &broken {
@@ -275,17 +291,14 @@ async fn back_through(
         }
         actor.cluster.room().await;
         // In a box: those that are not let in yet should not carry the room that taking back needs.
-        let back = match Box::pin(take_back(actor, entries, entry)).await {
+        let back = match Box::pin(take_back(actor, entries, entry, stays)).await {
             Ok(back) => back,
             Err(Broken::Call(Failure::Halted(halt))) => return Err(halt),
             Err(Broken::Call(failure)) if failure.namespace_is_going() => {
                 actor.note(&entry.object, "void", "its namespace is being deleted");
                 Back::AsBefore
             }
-            Err(other) => {
-                let why = sentence(other);
-                if matches!(entry.before, Before::Object(_)) { Back::Broken(why) } else { Back::Left(why) }
-            }
+            Err(other) => Back::Broken(sentence(other)),
         };
         match back {
             Back::AsBefore => {}
@@ -302,21 +315,26 @@ async fn back_through(
             Back::Broken(why) => {
                 actor.note(&entry.object, "not put back", why.clone());
                 lock(undone).left.push((entry.object.clone(), why.clone()));
-                broken = Some(format!("{} is not there again: {why}", entry.object));
+                broken = Some(format!("{} {why}", entry.object));
             }
         }
     }
-    Ok(())
+    Ok(broken)
 }
 
-async fn take_back(actor: &Actor, entries: &Entries, entry: &Entry) -> Result<Back, Broken> {
+async fn take_back(
+    actor: &Actor,
+    entries: &Entries,
+    entry: &Entry,
+    stays: Option<&str>,
+) -> Result<Back, Broken> {
     match &entry.undo {
         Undo::None { .. } => return Ok(Back::AsBefore),
         Undo::Instead(moves) => return instead(actor, moves).await,
         Undo::Inverse => {}
     }
     match (&entry.action, &entry.before) {
-        (Action::Create { .. }, _) => unmake(actor, entries, &entry.object).await,
+        (Action::Create { .. }, _) => unmake(actor, entries, &entry.object, stays).await,
         (Action::Delete(removal), Before::Object(image)) => {
             restore(actor, &entry.object, image, removal, true).await
         }
@@ -344,8 +362,13 @@ async fn instead(actor: &Actor, moves: &[Move]) -> Result<Back, Broken> {
     Ok(Back::Restored)
 }
 
-/// Removes an object that the step made, if it is still as the step made it.
-async fn unmake(actor: &Actor, entries: &Entries, object: &ObjectRef) -> Result<Back, Broken> {
+/// Removes an object that the step made, if it is still as the step made it, and nothing says why it must stay.
+async fn unmake(
+    actor: &Actor,
+    entries: &Entries,
+    object: &ObjectRef,
+    stays: Option<&str>,
+) -> Result<Back, Broken> {
     for _ in 0..CONFLICTS {
         let Some(live) = actor.cluster.get(object).await? else { return Ok(Back::AsBefore) };
         if is_going(&live) {
@@ -366,6 +389,9 @@ async fn unmake(actor: &Actor, entries: &Entries, object: &ObjectRef) -> Result<
             return Ok(Back::Left(format!(
                 "this step made it, and since then its fields are {owner}'s too: it is left as it is"
             )));
+        }
+        if let Some(why) = stays {
+            return Ok(Back::Left(format!("this step made it, and it stays, because {why}")));
         }
         let precondition = Precondition {
             uid: uid(&live).to_owned(),
@@ -462,12 +488,10 @@ async fn restore(
     if untouched {
         return Ok(Back::AsBefore);
     }
-    let is_another = |live: &&Value| !actor.has_revived(object, live) && !is_as_before(live, image, removal);
-    if let Some(other) = live.as_ref().filter(|live| deleted && is_another(live)) {
-        return Ok(Back::Broken(format!(
-            "cannot be restored: another one bears its name since {}",
-            text(other, "/metadata/creationTimestamp").unwrap_or("some time")
-        )));
+    let is_another =
+        |live: &Value| deleted && !actor.has_revived(object, live) && !is_as_before(live, image, removal);
+    if let Some(other) = live.as_ref().filter(|live| is_another(live)) {
+        return Ok(name_is_taken(other));
     }
     let restored = live.is_none();
     let mut trail = Trail::default();
@@ -477,6 +501,10 @@ async fn restore(
     }
     if restored {
         let made = actor.revive(object, image, removal, actor.time_left()).await?;
+        // Somebody may have been faster.
+        if is_another(&made) {
+            return Ok(name_is_taken(&made));
+        }
         trail.made(object, &made);
         actor.note(
             object,
@@ -503,6 +531,11 @@ async fn restore(
         return Ok(Back::Left(format!("is there again, and what belongs to it is not as before: {why}")));
     }
     Ok(if restored || company.made { Back::Restored } else { Back::AsBefore })
+}
+
+fn name_is_taken(other: &Value) -> Back {
+    let since = text(other, "/metadata/creationTimestamp").unwrap_or("some time");
+    Back::Broken(format!("cannot be restored: another one bears its name since {since}"))
 }
 
 /// What became of the companions of an object.
@@ -645,6 +678,11 @@ async fn put_back(actor: &Actor, entries: &Entries, entry: &Entry, old: &[Field]
         if entries.is_before(entry, &live) {
             return Ok(Back::AsBefore);
         }
+        if entries.is_another(entry, &live) {
+            return Ok(Back::Left(
+                "is another one, which somebody has made since: it is left as it is".to_owned(),
+            ));
+        }
         if !is(&wrote) {
             return Ok(Back::Left(format!(
                 "somebody has changed it since: {} is left as it is",
@@ -736,10 +774,11 @@ mod tests {
 
     use super::*;
     use crate::{
+        act::RUN_ANNOTATION,
         fake::Fake,
         journal::Ledger,
         object::kinds,
-        plan::{Item, Test},
+        plan::{Chain, Item, Test},
         watch::Everywhere,
     };
 
@@ -839,5 +878,74 @@ mod tests {
         let working = link(1).ready_when(Test::Condition("Ready".to_owned()));
         let Back::Left(why) = taken_back(&server(there()), working).await else { panic!("it does not work") };
         assert!(why.contains("ConfigMap/ns/b has no condition Ready yet"), "{why}");
+    }
+
+    /// An undo of two phases: the first has made `first`; the second has made `made` and set a label of `patched`, which has
+    /// this value by now. The server refuses to set it back.
+    async fn of_two_phases(label: &str) -> (Undone, Vec<String>) {
+        let mark = json!({RUN_ANNOTATION: "s/r"});
+        let made = |name: &str| {
+            let mut object = config_map(name, name, &json!({}));
+            object["metadata"]["annotations"] = mark.clone();
+            object
+        };
+        let patched = |label: &str| config_map("patched", "patched", &json!({"a": label}));
+        let mut there: HashMap<String, Value> =
+            ["first", "made"].map(|name| (name.to_owned(), made(name))).into();
+        there.insert("patched".to_owned(), patched(label));
+        let there = Mutex::new(there);
+        let fake = Fake::new(move |method, path| {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let missing = (404, json!({"kind": "Status", "reason": "NotFound", "details": {"name": name}}));
+            let live = lock(&there).get(name).cloned();
+            match (method, live) {
+                ("PATCH", _) => {
+                    (422, json!({"kind": "Status", "reason": "Invalid", "message": "not like that"}))
+                }
+                ("DELETE", Some(live)) => {
+                    lock(&there).remove(name);
+                    (200, live)
+                }
+                ("GET", Some(live)) => (200, live),
+                _ => missing,
+            }
+        });
+        let object = |name: &str| kinds::CONFIG_MAP.object("ns", name);
+        let create = |name: &str| Move::create(object(name), &json!({"metadata": {"name": name}}), &[]);
+        let item = Item::new(object("patched"), Some(&patched("old")), None);
+        let field = Field { path: FieldPath::dotted("metadata.labels.a"), value: Some("new".into()) };
+        let chains = [
+            Chain::new(object("first"), vec![create("first")]),
+            Chain::new(object("patched"), vec![create("made"), Move::patch(&item, vec![field])]),
+        ];
+        let entries = Arc::new(Entries::new(Entries::default().missing(chains.iter().enumerate())));
+        let cluster = Arc::new(fake.cluster(1));
+        cluster.set_deadline(cluster.clock().now() + Duration::from_secs(2));
+        let ledger = Ledger::load(&cluster, "home", "s").await.unwrap();
+        let ledger = Arc::new(tokio::sync::Mutex::new(ledger));
+        let actor = Actor::new(cluster, ledger, entries.clone(), "s/r".to_owned(), Everywhere::default());
+        let undone = undo(&actor, &entries, None).await.unwrap();
+        let deleted = fake.seen().into_iter().filter(|(method, _)| method == "DELETE");
+        (undone, deleted.map(|(_, path)| path.rsplit('/').next().unwrap_or_default().to_owned()).collect())
+    }
+
+    #[tokio::test]
+    async fn what_something_stands_on_that_cannot_be_taken_back_stays() {
+        let (undone, deleted) = of_two_phases("new").await;
+        assert_eq!(deleted, [""; 0]);
+        let left: Vec<String> = undone.left.iter().map(|(object, why)| format!("{object} {why}")).collect();
+        let refused = "ConfigMap/ns/patched the API server refused the PATCH: 422 not like that";
+        let first = format!("ConfigMap/ns/first this step made it, and it stays, because {refused}");
+        assert_eq!(
+            left,
+            [first, format!("ConfigMap/ns/made not taken back, because {refused}"), refused.to_owned()]
+        );
+    }
+
+    #[tokio::test]
+    async fn what_somebody_has_changed_holds_nothing_up() {
+        let (undone, deleted) = of_two_phases("somebody's").await;
+        assert_eq!(deleted, ["made", "first"]);
+        assert_eq!(undone.left.len(), 1, "{:?}", undone.left);
     }
 }

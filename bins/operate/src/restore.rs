@@ -662,6 +662,7 @@ mod tests {
             action,
             undo: Undo::Inverse,
             before: Before::Nothing,
+            uid: None,
         }
     }
 

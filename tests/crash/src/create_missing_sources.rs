@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use harness::{Area, Resource, Scenario, StepCommand, Worker, crash::Guard};
+use serde_json::Value;
 use standins::{
     Behaviour, Controller, Standins, cluster, fixtures, kinds,
     seed::{INTEGRATION, SOURCE_CONTROLLER, SYSTEM},
@@ -34,14 +35,21 @@ impl Scenario for CreateMissingSources {
         ]
     }
 
-    async fn setup(&self, worker: &Worker) -> Result<Guard> {
-        let client = worker.api.client();
+    fn newcomer(&self, _: &Worker) -> Option<(Resource, Value)> {
+        let applications = Resource::new("applicationconnector.kyma-project.io", "v1alpha1", "applications");
+        Some((applications, fixtures::application("newcomer")))
+    }
+
+    async fn setup(&self, worker: &Worker) -> Result<()> {
         crate::prepare(worker, &[SYSTEM, INTEGRATION, &self.home(worker)]).await?;
         let controller = fixtures::deployment(SOURCE_CONTROLLER, SYSTEM, 1, "none");
         worker.api.ensure(&Resource::new("apps", "v1", "deployments"), &controller).await?;
-        crate::pretend_kubelet(&worker.api, SYSTEM, SOURCE_CONTROLLER).await?;
+        crate::pretend_kubelet(&worker.api, SYSTEM, SOURCE_CONTROLLER).await
+    }
+
+    fn standins(&self, worker: &Worker) -> Guard {
         let behaviour = Behaviour { controllers: vec![Controller::HttpSource], ..Behaviour::default() };
-        Ok(Box::new(Standins::start(&client, behaviour)))
+        Box::new(Standins::start(&worker.api.client(), behaviour))
     }
 
     async fn fill(&self, worker: &Worker) -> Result<()> {

@@ -24,7 +24,7 @@ use standins::{
 use tokio::runtime::RuntimeFlavor;
 
 use create_missing_sources::CreateMissingSources;
-use fixture::Fixture;
+pub use fixture::Fixture;
 use purge_legacy::PurgeLegacy;
 use recreate_service_instances::RecreateServiceInstances;
 use recreate_triggers::RecreateTriggers;
@@ -109,29 +109,31 @@ async fn set(api: &Api, scene: Scene) -> Result<()> {
     tokio::task::spawn_blocking(move || runtime.block_on(scene.fill(&client))).await?
 }
 
+/// All controllers of an event mesh. Those of the fixture would ask for their CRDs again and again.
+const MESH: [Controller; 10] = [
+    Controller::HttpSource,
+    Controller::Subscription,
+    Controller::EventActivation,
+    Controller::ServiceCatalog,
+    Controller::ApplicationBroker,
+    Controller::Broker,
+    Controller::Trigger,
+    Controller::KnativeSubscription,
+    Controller::ApplicationOperator,
+    Controller::Kubelet,
+];
+
 /// The controllers around the steps that change users' namespaces. They answer at once, and the same each time.
-async fn mesh(worker: &Worker, home: &str) -> Result<Standins> {
-    prepare(worker, &[home]).await?;
+fn mesh(worker: &Worker) -> Standins {
     let behaviour = Behaviour {
-        controllers: vec![
-            Controller::HttpSource,
-            Controller::Subscription,
-            Controller::EventActivation,
-            Controller::ServiceCatalog,
-            Controller::ApplicationBroker,
-            Controller::Broker,
-            Controller::Trigger,
-            Controller::KnativeSubscription,
-            Controller::ApplicationOperator,
-            Controller::Kubelet,
-        ],
+        controllers: MESH.to_vec(),
         finalizer_delay: Duration::ZERO,
         steady_names: true,
         inject_once: true,
         play_pods: true,
         ..Behaviour::default()
     };
-    Ok(Standins::start(&worker.api.client(), behaviour))
+    Standins::start(&worker.api.client(), behaviour)
 }
 
 /// The upgrade of the chart: the operator rolls the event-services, which feed the mesh then.
@@ -155,6 +157,23 @@ fn legacy_subscriptions() -> Resource {
 
 fn triggers() -> Resource {
     Resource::new("eventing.knative.dev", "v1alpha1", "triggers")
+}
+
+/// The object of this name among objects of a kind; the namespace of one that has none is empty.
+fn find<'a>(objects: &'a [Value], namespace: &str, name: &str) -> Option<&'a Value> {
+    objects.iter().find(|object| {
+        let metadata = &object["metadata"];
+        metadata["namespace"].as_str().unwrap_or_default() == namespace && metadata["name"] == name
+    })
+}
+
+/// Whether an object is Ready, and says so of the spec that it has now.
+fn is_ready(object: &Value) -> bool {
+    let observed = &object["status"]["observedGeneration"];
+    let conditions = object["status"]["conditions"].as_array();
+    let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+    (observed.is_null() || *observed == object["metadata"]["generation"])
+        && conditions.is_some_and(|conditions| conditions.iter().any(ready))
 }
 
 /// Plays the kubelet for a Deployment of one replica: these API servers have controllers, but no nodes.

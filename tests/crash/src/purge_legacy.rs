@@ -57,15 +57,17 @@ impl Scenario for PurgeLegacy {
         call.target.resource == activations().plural
     }
 
-    async fn setup(&self, worker: &Worker) -> Result<Guard> {
-        let client = worker.api.client();
-        crate::prepare(worker, &[SYSTEM, INTEGRATION, &worker.name("user"), &self.home(worker)]).await?;
+    async fn setup(&self, worker: &Worker) -> Result<()> {
+        crate::prepare(worker, &[SYSTEM, INTEGRATION, &worker.name("user"), &self.home(worker)]).await
+    }
+
+    fn standins(&self, worker: &Worker) -> Guard {
         let behaviour = Behaviour {
             controllers: vec![Controller::KnativeSubscription],
             finalizer_delay: Duration::from_millis(20),
             ..Behaviour::default()
         };
-        Ok(Box::new(Standins::start(&client, behaviour)))
+        Box::new(Standins::start(&worker.api.client(), behaviour))
     }
 
     async fn fill(&self, worker: &Worker) -> Result<()> {

@@ -87,20 +87,23 @@ impl Scenario for RecreateServiceInstances {
         areas
     }
 
-    async fn setup(&self, worker: &Worker) -> Result<Guard> {
-        let client = worker.api.client();
+    async fn setup(&self, worker: &Worker) -> Result<()> {
         crate::prepare(worker, &[SYSTEM, INTEGRATION, &self.home(worker)]).await?;
         let controller = fixtures::deployment(CONTROLLER, SYSTEM, 1, "none");
         worker.api.ensure(&Resource::new("apps", "v1", "deployments"), &controller).await?;
-        crate::pretend_kubelet(&worker.api, SYSTEM, CONTROLLER).await?;
+        crate::pretend_kubelet(&worker.api, SYSTEM, CONTROLLER).await
+    }
+
+    fn standins(&self, worker: &Worker) -> Guard {
         let broker_release = if self.newer { BrokerRelease::V1_11 } else { BrokerRelease::V1_10 };
         let behaviour = Behaviour {
+            controllers: crate::MESH.to_vec(),
             broker_release,
             steady_names: true,
             finalizer_delay: Duration::from_millis(20),
             ..Behaviour::default()
         };
-        Ok(Box::new(Standins::start(&client, behaviour)))
+        Box::new(Standins::start(&worker.api.client(), behaviour))
     }
 
     async fn fill(&self, worker: &Worker) -> Result<()> {

@@ -1,8 +1,12 @@
 //! Two namespaces, one of them not on the mesh yet, three instances, four Subscriptions, one of which has its Trigger.
 
 use anyhow::Result;
-use harness::{Area, Resource, Scenario, StepCommand, Worker, crash::Guard};
-use standins::landscape::Scene;
+use harness::{
+    Area, Call, Resource, Scenario, StepCommand, Verb, Worker,
+    crash::{Guard, Objects},
+};
+use serde_json::Value;
+use standins::{fixtures, landscape::Scene};
 
 /// The scenario.
 pub struct RecreateTriggers;
@@ -36,8 +40,37 @@ impl Scenario for RecreateTriggers {
         areas
     }
 
-    async fn setup(&self, worker: &Worker) -> Result<Guard> {
-        Ok(Box::new(crate::mesh(worker, &self.home(worker)).await?))
+    /// A Trigger needs its Broker, and goes only where its Subscription delivers.
+    fn too_early(&self, mv: &Call, objects: &Objects<'_>) -> Option<String> {
+        let namespace = mv.target.namespace.as_deref()?;
+        match (mv.target.resource.as_str(), mv.verb) {
+            ("triggers", Verb::Create) => {
+                let brokers = objects(&Resource::new("eventing.knative.dev", "v1alpha1", "brokers"));
+                let ready = crate::find(&brokers, namespace, "default").is_some_and(crate::is_ready);
+                (!ready).then(|| "its Broker is not Ready".to_owned())
+            }
+            ("triggers", Verb::Delete) => {
+                let subscriptions = objects(&crate::legacy_subscriptions());
+                let there = crate::find(&subscriptions, namespace, mv.name.as_deref()?);
+                there.is_none().then(|| "its Subscription is gone".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    fn newcomer(&self, worker: &Worker) -> Option<(Resource, Value)> {
+        let namespace = worker.name("one");
+        let endpoint = format!("http://newcomer.{namespace}:8080/");
+        let newcomer = fixtures::legacy_subscription("newcomer", &namespace, "commerce", "new.v1", &endpoint);
+        Some((crate::legacy_subscriptions(), newcomer))
+    }
+
+    async fn setup(&self, worker: &Worker) -> Result<()> {
+        crate::prepare(worker, &[&self.home(worker)]).await
+    }
+
+    fn standins(&self, worker: &Worker) -> Guard {
+        Box::new(crate::mesh(worker))
     }
 
     async fn fill(&self, worker: &Worker) -> Result<()> {

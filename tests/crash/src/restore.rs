@@ -41,8 +41,12 @@ impl<S: Scenario> Scenario for Restore<S> {
         self.step.areas(worker)
     }
 
-    async fn setup(&self, worker: &Worker) -> Result<Guard> {
+    async fn setup(&self, worker: &Worker) -> Result<()> {
         self.step.setup(worker).await
+    }
+
+    fn standins(&self, worker: &Worker) -> Guard {
+        self.step.standins(worker)
     }
 
     async fn fill(&self, worker: &Worker) -> Result<()> {

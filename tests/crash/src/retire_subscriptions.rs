@@ -2,7 +2,10 @@
 //! left. The event-services feed the mesh.
 
 use anyhow::Result;
-use harness::{Area, Scenario, StepCommand, Worker, crash::Guard};
+use harness::{
+    Area, Call, Scenario, StepCommand, Verb, Worker,
+    crash::{Guard, Objects},
+};
 use standins::landscape::{Mesh, Scene, State};
 
 /// The scenario.
@@ -45,11 +48,27 @@ impl Scenario for RetireSubscriptions {
             .collect()
     }
 
-    async fn setup(&self, worker: &Worker) -> Result<Guard> {
-        let standins = crate::mesh(worker, &self.home(worker)).await?;
+    /// A Subscription goes only where its Trigger delivers.
+    fn too_early(&self, mv: &Call, objects: &Objects<'_>) -> Option<String> {
+        if mv.verb != Verb::Delete || mv.target.resource != "subscriptions" {
+            return None;
+        }
+        let triggers = objects(&crate::triggers());
+        let trigger = crate::find(&triggers, mv.target.namespace.as_deref()?, mv.name.as_deref()?);
+        (!trigger.is_some_and(crate::is_ready)).then(|| "its Trigger is not Ready".to_owned())
+    }
+
+    async fn setup(&self, worker: &Worker) -> Result<()> {
+        crate::prepare(worker, &[&self.home(worker)]).await?;
+        let standins = crate::mesh(worker);
         crate::set(&worker.api, scene(worker)).await?;
         crate::feed_the_mesh(worker, &["commerce", "logistics"]).await?;
-        Ok(Box::new(standins))
+        standins.stop().await;
+        Ok(())
+    }
+
+    fn standins(&self, worker: &Worker) -> Guard {
+        Box::new(crate::mesh(worker))
     }
 
     async fn fill(&self, worker: &Worker) -> Result<()> {

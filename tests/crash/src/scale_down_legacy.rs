@@ -47,15 +47,17 @@ impl Scenario for ScaleDownLegacy {
         ]
     }
 
-    async fn setup(&self, worker: &Worker) -> Result<Guard> {
-        let client = worker.api.client();
-        crate::prepare(worker, &[&worker.name("bus"), &worker.name("user"), &self.home(worker)]).await?;
+    async fn setup(&self, worker: &Worker) -> Result<()> {
+        crate::prepare(worker, &[&worker.name("bus"), &worker.name("user"), &self.home(worker)]).await
+    }
+
+    fn standins(&self, worker: &Worker) -> Guard {
         let behaviour = Behaviour {
             controllers: vec![Controller::EventActivation],
             bus_deployment: Some(format!("{}/controller", worker.name("bus"))),
             ..Behaviour::default()
         };
-        Ok(Box::new(Standins::start(&client, behaviour)))
+        Box::new(Standins::start(&worker.api.client(), behaviour))
     }
 
     async fn fill(&self, worker: &Worker) -> Result<()> {

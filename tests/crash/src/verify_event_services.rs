@@ -32,11 +32,17 @@ impl Scenario for VerifyEventServices {
         ))]
     }
 
-    async fn setup(&self, worker: &Worker) -> Result<Guard> {
-        let standins = crate::mesh(worker, &self.home(worker)).await?;
+    async fn setup(&self, worker: &Worker) -> Result<()> {
+        crate::prepare(worker, &[&self.home(worker)]).await?;
+        let standins = crate::mesh(worker);
         crate::set(&worker.api, scene()).await?;
         crate::feed_the_mesh(worker, &["commerce", "logistics"]).await?;
-        Ok(Box::new(standins))
+        standins.stop().await;
+        Ok(())
+    }
+
+    fn standins(&self, worker: &Worker) -> Guard {
+        Box::new(crate::mesh(worker))
     }
 
     async fn fill(&self, worker: &Worker) -> Result<()> {

@@ -14,8 +14,8 @@
 use std::time::Duration;
 
 use belay_runtime::{
-    Chain, Common, Failure, Field, FieldPath, Finding, Item, Kind, Meta, Move, Needs, Owner, Plan, Progress,
-    Reader, Removal, Rule, Scope, Step, Test, Undo, kinds, object::text,
+    Chain, Common, Failure, Field, FieldPath, Finding, Item, Kind, Meta, Move, Needs, ObjectRef, Owner, Plan,
+    Progress, Reader, Removal, Rule, Scope, Step, Test, Undo, kinds, object::text,
 };
 use serde_json::{Value, json};
 
@@ -110,14 +110,22 @@ impl Step for Fixture {
             if is_marked(widget, "part") {
                 first.push(one_part_more(widget));
             } else if text(&widget.origin(), "/spec/phase") != Some("Active") {
-                first.push(equip(widget, snapshot));
+                match equip(widget, snapshot) {
+                    Ok(chain) => first.push(chain),
+                    Err(skip) => plan.findings.push(*skip),
+                }
             }
         }
         // A Gadget does not show that it was recreated, so the Station's state before this step must tell.
         if text(&snapshot.station.origin(), "/spec/state") == Some("Closed") {
             first.extend(marked(&snapshot.gadgets, "recreate").map(recreate));
         }
-        first.extend(marked(&snapshot.config_maps, "replace").map(|old| replace(old, snapshot)));
+        for old in marked(&snapshot.config_maps, "replace") {
+            match replace(old, snapshot) {
+                Ok(chain) => first.push(chain),
+                Err(skip) => plan.findings.push(*skip),
+            }
+        }
         first.extend(marked(&snapshot.deployments, "scale").filter_map(scale_down));
         let Some(station) = snapshot.station.live() else {
             plan.findings.push(Finding::refuse(snapshot.station.object.clone(), "does not exist"));
@@ -161,19 +169,33 @@ fn ready() -> Test {
     Test::Condition("Ready".to_owned())
 }
 
+/// Whether an object is to be made; an error where another one bears its name.
+fn is_missing(
+    items: &[Item],
+    wanted: &ObjectRef,
+    is_it: impl Fn(&Value) -> bool,
+) -> Result<bool, Box<Finding>> {
+    let there = items.iter().find(|item| item.object == *wanted && item.is_there()).and_then(Item::live);
+    match there {
+        None => Ok(true),
+        Some(live) if is_it(&live) => Ok(false),
+        Some(_) => Err(Box::new(Finding::skip(wanted.clone(), "exists already and is another one"))),
+    }
+}
+
 /// A Gadget and what it owns, then the Widget's phase.
-fn equip(widget: &Item, snapshot: &Snapshot) -> Chain {
+fn equip(widget: &Item, snapshot: &Snapshot) -> Result<Chain, Box<Finding>> {
     let workshop = widget.object.namespace.clone().unwrap_or_default();
     let name = &widget.object.name;
     let gadget = GADGET.object(&workshop, name);
     let manual = kinds::CONFIG_MAP.object(&workshop, format!("{name}-manual"));
     let mut moves = Vec::new();
-    if !snapshot.gadgets.iter().any(|item| item.object == gadget && item.is_there()) {
+    if is_missing(&snapshot.gadgets, &gadget, |live| text(live, "/spec/widget") == Some(name))? {
         let mut body = gadget.manifest();
         body["spec"] = json!({"widget": name});
         moves.push(Move::create(gadget.clone(), &body, &["spec.widget"]));
     }
-    if !snapshot.config_maps.iter().any(|item| item.object == manual && item.is_there()) {
+    if is_missing(&snapshot.config_maps, &manual, |live| text(live, "/data/about") == Some(name))? {
         let mut body = manual.manifest();
         body["data"] = json!({"about": name});
         let owner = Owner { object: gadget.clone(), controller: true, block_owner_deletion: true };
@@ -183,7 +205,7 @@ fn equip(widget: &Item, snapshot: &Snapshot) -> Chain {
     let phase = Field { path: FieldPath::dotted("spec.phase"), value: Some("Active".into()) };
     moves.push(Move::patch(widget, vec![phase]));
     moves.push(Move::wait_for(widget.object.clone(), ready(), PATIENCE));
-    Chain::new(widget.object.clone(), moves)
+    Ok(Chain::new(widget.object.clone(), moves))
 }
 
 fn recreate(gadget: &Item) -> Chain {
@@ -195,17 +217,18 @@ fn recreate(gadget: &Item) -> Chain {
 }
 
 /// The new one is there before the old one goes.
-fn replace(old: &Item, snapshot: &Snapshot) -> Chain {
+fn replace(old: &Item, snapshot: &Snapshot) -> Result<Chain, Box<Finding>> {
     let workshop = old.object.namespace.clone().unwrap_or_default();
     let new = kinds::CONFIG_MAP.object(workshop, format!("{}-new", old.object.name));
+    let data = old.origin().get("data").cloned().unwrap_or_default();
     let mut moves = Vec::new();
-    if !snapshot.config_maps.iter().any(|item| item.object == new && item.is_there()) {
+    if is_missing(&snapshot.config_maps, &new, |live| live["data"] == data)? {
         let mut body = new.manifest();
-        body["data"] = old.origin().get("data").cloned().unwrap_or_default();
+        body["data"] = data;
         moves.push(Move::create(new, &body, &["data"]));
     }
     moves.push(Move::delete(old, Removal::within(PATIENCE)));
-    Chain::new(old.object.clone(), moves)
+    Ok(Chain::new(old.object.clone(), moves))
 }
 
 fn scale_down(deployment: &Item) -> Option<Chain> {

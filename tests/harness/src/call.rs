@@ -260,12 +260,16 @@ pub struct Call {
     pub dry_run: bool,
     /// What it is for.
     pub class: Class,
+    /// The body's type, as the request names it.
+    pub content_type: String,
     /// SHA-256 of the body in hex, empty without a body.
     pub body_sha: String,
     /// The status that the step got, or would have got had it lived.
     pub status: Option<u16>,
     /// What became of it.
     pub fate: Fate,
+    /// The whole answer of the API server; none of a watch, and of a call that got none.
+    pub answer: Option<Bytes>,
     body: Bytes,
 }
 
@@ -310,9 +314,11 @@ impl Call {
             name,
             dry_run,
             class,
+            content_type: String::new(),
             body_sha,
             status: None,
             fate: Fate::UnderWay,
+            answer: None,
             body,
         }
     }

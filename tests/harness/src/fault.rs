@@ -88,6 +88,8 @@ const ANSWERS_BEFORE_DEADLINE: u32 = 3;
 pub enum Landing {
     /// When the next run has decided, just before its first move.
     BeforeFirstMove,
+    /// When it has written a part of its journal, just before it writes the next.
+    WithinJournal,
     /// When it believes to be done, just before it gives the lock back.
     BeforeRelease,
 }
@@ -320,7 +322,7 @@ impl Faults {
         let mut keep = Vec::with_capacity(self.armed.len());
         for mut armed in std::mem::take(&mut self.armed) {
             if let Fault::Land { when, .. } = &armed.fault
-                && landing_is_due(*when, call)
+                && landing_is_due(*when, call, &mut armed.fired)
             {
                 if let Fault::Land { held, .. } = armed.fault {
                     decision.land.push(held);
@@ -355,9 +357,15 @@ impl Faults {
     }
 }
 
-fn landing_is_due(when: Landing, call: &Call) -> bool {
+fn landing_is_due(when: Landing, call: &Call, wrote_journal: &mut bool) -> bool {
+    let writes_journal = call.class == Class::Journal && call.is_write();
+    let wrote_before = std::mem::replace(wrote_journal, *wrote_journal || writes_journal);
     call.class == Class::Lease(LeaseUse::Release)
-        || when == Landing::BeforeFirstMove && call.class == Class::Move
+        || match when {
+            Landing::BeforeFirstMove => call.class == Class::Move,
+            Landing::WithinJournal => writes_journal && wrote_before,
+            Landing::BeforeRelease => false,
+        }
 }
 
 impl Armed {

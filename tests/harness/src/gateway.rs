@@ -384,7 +384,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, message: Message) -> Result<Respo
 
 async fn deal(shared: &Arc<Shared>, message: Message) -> Result<Response<ProxyBody>, Cut> {
     let (path, query) = message.uri.split_once('?').unwrap_or((&message.uri, ""));
-    let call = Call::new(&message.method, path, query, message.body.clone(), shared.started.elapsed());
+    let mut call = Call::new(&message.method, path, query, message.body.clone(), shared.started.elapsed());
+    let content_type = message.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    content_type.unwrap_or_default().clone_into(&mut call.content_type);
     let Some((index, call)) = shared.record(call) else { return Err(Cut) };
     let decision = lock(&shared.faults).decide(&call);
     let Decision { land, delay, gates, action, struck } = decision;
@@ -508,9 +510,15 @@ impl Shared {
         };
         match sent {
             Ok(answer) => {
+                let mut log = self.log();
                 if call.class == Class::Lease(LeaseUse::Hold) && answer.status() < 300 {
-                    self.log().lock_taken = true;
+                    log.lock_taken = true;
                 }
+                // The bytes are shared, not copied.
+                if let (Answer::Whole(answer), Some(call)) = (&answer, log.record.calls.get_mut(index)) {
+                    call.answer = Some(answer.body().clone());
+                }
+                drop(log);
                 Ok(answer)
             }
             // The step sees what it would see without a proxy: a connection that breaks.

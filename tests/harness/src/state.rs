@@ -453,10 +453,15 @@ impl Bookkeeping {
         Ok(own)
     }
 
+    /// The journals that are not closed, with their status.
+    pub fn open_journals(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.journals.iter().filter(|(_, status)| is_open(status))
+    }
+
     /// What is left open: journals that are not closed, locks that are not free.
     #[must_use]
     pub fn left_open(&self) -> Diff {
-        let journals = self.journals.iter().filter(|(_, status)| is_open(status));
+        let journals = self.open_journals();
         let leases = self.leases.iter().filter(|(_, holder)| !holder.is_empty());
         Diff(
             journals

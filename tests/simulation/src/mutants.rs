@@ -9,6 +9,8 @@ use std::{collections::BTreeSet, fmt, ops::Range};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::trial::HOLDS_NOW;
+
 /// The bugs that are kept, one paragraph each.
 pub const KEPT: &str = include_str!("../mutants.txt");
 
@@ -225,84 +227,96 @@ impl Mutant {
 /// How a simulation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Points were tried.
+    /// Trials were made.
     Tried {
         /// How many.
-        points: usize,
-        /// How many of them did not hold.
-        failed: usize,
-        /// Those that it names, which may be only the first ones.
-        named: Vec<Failed>,
+        trials: usize,
+        /// The first that did not hold.
+        failed: Option<Failed>,
     },
     /// Even a run in which nothing goes wrong did not end well, for this reason.
     Undisturbed(String),
+    /// It did not end within so many seconds: time in it is virtual, so it never would.
+    Never(u64),
     /// It proves nothing, for this reason.
     Nothing(String),
 }
 
-/// A point that did not hold.
+/// A trial that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// Scenario, mode and call.
-    pub point: String,
-    /// What went wrong.
-    pub mode: String,
+    /// Scenario, what went wrong, and where.
+    pub trial: String,
     /// What did not hold.
     pub why: String,
 }
 
-/// Lines of a failure that are enough to see what it is about.
-const WHY_LINES: usize = 3;
+impl Failed {
+    /// Reads what a simulation tells of a trial below its name.
+    fn of(trial: String, told: &[&str]) -> Self {
+        let mut told = told.iter().map(|line| line.trim()).peekable();
+        // Which call was hit is told again.
+        let call = trial.split_once(" at ").map_or("", |(_, call)| call);
+        told.next_if(|line| !call.is_empty() && line.starts_with(call));
+        let mut why = told.next().unwrap_or_default().to_owned();
+        // What ends with a colon is said in the next line.
+        while why.ends_with(':')
+            && let Some(more) = told.next()
+        {
+            why = format!("{why} {more}");
+        }
+        Self { trial, why }
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.trial, self.why)
+    }
+}
 
 /// Tells from what a simulation has printed how it ended.
 #[must_use]
 pub fn ended(output: &str) -> Ended {
     let mut lines = output.lines().peekable();
-    let (mut points, mut failed, mut named) = (0, 0, Vec::new());
+    let (mut trials, mut first) = (0, None);
     while let Some(line) = lines.next() {
         // What is indented is told by a step.
         let Some((scenario, said)) = line.split_once(": ").filter(|_| !line.starts_with(' ')) else {
             continue;
         };
-        let number = |what: &str| {
-            let word = said.split(", ").find_map(|part| part.strip_suffix(what))?;
-            word.parse::<usize>().ok()
-        };
-        if let (Some(tried), Some(not_held)) = (number(" points"), number(" failed")) {
-            points += tried;
-            failed += not_held;
+        if let Some(tried) = said.split(", ").find_map(|part| part.strip_suffix(" points")?.parse().ok()) {
+            let tried: usize = tried;
+            trials += tried;
         } else if let Some(why) = said.strip_prefix("not tried: ") {
             // What the server cannot do says nothing about the step.
             let is_unknown = why.contains("the simulated API server does not know");
             return if is_unknown { Ended::Nothing(why.into()) } else { Ended::Undisturbed(why.into()) };
-        } else if let Some(point) = said.strip_prefix("FAILED ")
-            && let Some((mode, _)) = point.split_once(" at ")
-        {
-            let mut why = Vec::new();
-            while why.len() < WHY_LINES
-                && let Some(more) = lines.next_if(|line| line.starts_with("  "))
-            {
-                why.push(more.trim());
+        } else if let Some(trial) = said.strip_prefix("FAILED ") {
+            let mut told = Vec::new();
+            while let Some(more) = lines.next_if(|line| line.starts_with("  ")) {
+                told.push(more);
             }
-            let (point, mode) = (format!("{scenario}: {point}"), mode.to_owned());
-            named.push(Failed { point, mode, why: why.join(" | ") });
+            let failed = Failed::of(format!("{scenario}: {trial}"), &told);
+            // What is known not to hold, and does, is no invariant that is broken.
+            if !failed.why.starts_with(HOLDS_NOW) {
+                first.get_or_insert(failed);
+            }
         }
     }
-    match points {
-        0 => Ended::Nothing("no point was tried".to_owned()),
-        _ => Ended::Tried { points, failed, named },
+    match trials {
+        0 => Ended::Nothing("no trial was made".to_owned()),
+        _ => Ended::Tried { trials, failed: first },
     }
 }
 
 impl fmt::Display for Ended {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tried { points, failed: 0, .. } => write!(out, "all of {points} points hold"),
-            Self::Tried { points, failed, named } => {
-                write!(out, "{failed} of {points} points fail")?;
-                named.first().map_or(Ok(()), |first| write!(out, ", such as {}: {}", first.point, first.why))
-            }
+            Self::Tried { trials, failed: None } => write!(out, "all of {trials} trials hold"),
+            Self::Tried { failed: Some(failed), .. } => write!(out, "fails: {failed}"),
             Self::Undisturbed(why) => write!(out, "an undisturbed run fails: {why}"),
+            Self::Never(after) => write!(out, "did not end within {after} s"),
             Self::Nothing(why) => out.write_str(why),
         }
     }
@@ -312,47 +326,23 @@ impl fmt::Display for Ended {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The simulation fails where it holds without the bug.
-    Found {
-        /// How many points more fail.
-        points: usize,
-        /// What went wrong in the first of them.
-        mode: String,
-        /// Which that is, and what did not hold.
-        first: String,
-    },
-    /// The bug changes nothing that the simulation looks at.
-    Survived,
+    Found(Failed),
+    /// The bug changes nothing that the simulation looks at, in so many trials.
+    Survived(usize),
     /// It could not be tried.
     NotTried(String),
 }
 
 impl Verdict {
-    /// Compares a simulation with the bug to one without. Only what holds without it tells that it was found.
+    /// What a simulation with the bug tells, where the same one holds without.
     #[must_use]
-    pub fn of(without: &Ended, with: &Ended) -> Self {
-        let (before, known) = match without {
-            Ended::Tried { failed, named, .. } if *failed == named.len() => (*failed, named),
-            Ended::Tried { .. } => {
-                return Self::NotTried(format!("without it too many points fail: {without}"));
-            }
-            other => return Self::NotTried(format!("without it too: {other}")),
-        };
+    pub fn of(with: Ended) -> Self {
         match with {
-            Ended::Tried { failed, named, .. } => {
-                let is_new = |one: &&Failed| known.iter().all(|known| known.point != one.point);
-                match named.iter().find(is_new) {
-                    Some(first) => Self::Found {
-                        points: failed.saturating_sub(before).max(1),
-                        mode: first.mode.clone(),
-                        first: format!("{}: {}", first.point, first.why),
-                    },
-                    None => Self::Survived,
-                }
-            }
-            Ended::Undisturbed(why) => {
-                Self::Found { points: 0, mode: "an undisturbed run".to_owned(), first: why.clone() }
-            }
-            Ended::Nothing(why) => Self::NotTried(why.clone()),
+            Ended::Tried { failed: Some(failed), .. } => Self::Found(failed),
+            Ended::Tried { trials, .. } => Self::Survived(trials),
+            Ended::Undisturbed(why) => Self::Found(Failed { trial: "an undisturbed run".to_owned(), why }),
+            Ended::Never(_) => Self::Found(Failed { trial: "some trial".to_owned(), why: with.to_string() }),
+            Ended::Nothing(why) => Self::NotTried(why),
         }
     }
 
@@ -366,9 +356,8 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Found { mode, points: 0, .. } => write!(out, "found by {mode}"),
-            Self::Found { mode, points, .. } => write!(out, "found by {mode}, points: {points}"),
-            Self::Survived => out.write_str("SURVIVED"),
+            Self::Found(failed) => write!(out, "{failed}"),
+            Self::Survived(trials) => write!(out, "SURVIVED {trials} trials"),
             Self::NotTried(why) => write!(out, "NOT TRIED: {}", why.lines().next().unwrap_or_default()),
         }
     }
@@ -511,40 +500,49 @@ mod tests {
         assert_ne!(drawn(1), drawn(2));
     }
 
-    const FAILS: &str = "running\n\
-        fixture: 80 calls, 120 points, 2 failed, 3.1 s (kill-after 60, kill-before 60)\n\
-        fixture: FAILED kill-after at Move: delete /a/b\n  12: DELETE /a/b\n  the state differs:\n  - x\n  y: z\n\n\
-        fixture: FAILED kill-before at Read: list /a\n  no\n\n118 passed, 2 failed\n";
     const HOLDS: &str =
         "fixture: 80 calls, 120 points, 0 failed, 3.1 s (kill-after 120)\n120 passed, 0 failed\n";
 
-    #[test]
-    fn a_bug_is_found_by_a_point_that_fails_and_the_first_is_named() {
-        let found = Verdict::of(&ended(HOLDS), &ended(FAILS));
-        assert_eq!(found.to_string(), "found by kill-after, points: 2");
-        let Verdict::Found { first, .. } = &found else { panic!("{found}") };
-        assert_eq!(
-            first,
-            "fixture: kill-after at Move: delete /a/b: 12: DELETE /a/b | the state differs: | - x"
-        );
-        assert_eq!(Verdict::of(&ended(HOLDS), &ended(HOLDS)), Verdict::Survived);
+    /// What a simulation prints of which this trial fails, with this said about it.
+    fn fails(trial: &str, told: &str) -> String {
+        format!(
+            "running\nfixture: 80 calls, 7 points, 1 failed, 3.1 s (kill-after 7)\nfixture: FAILED {trial}\n\
+             {told}6 passed, 1 failed\n"
+        )
     }
 
     #[test]
-    fn what_fails_without_the_bug_too_does_not_find_it() {
-        assert_eq!(Verdict::of(&ended(FAILS), &ended(FAILS)), Verdict::Survived);
-        let more =
-            FAILS.replace("2 failed, 3", "3 failed, 3") + "fixture: FAILED outage at Read: list /b\n  no\n";
-        assert_eq!(Verdict::of(&ended(FAILS), &ended(&more)).to_string(), "found by outage, points: 1");
-        let unnamed = FAILS.replace("2 failed, 3", "30 failed, 3");
-        assert!(matches!(Verdict::of(&ended(&unnamed), &ended(FAILS)), Verdict::NotTried(_)));
+    fn a_bug_is_found_by_the_first_trial_that_fails_and_by_what_does_not_hold() {
+        for (trial, told, why) in [
+            ("asleep at Move: delete /a/b", "  left open:\n  Lease/a\n  log\n", "left open: Lease/a"),
+            // The crash harness tells the call once more.
+            ("fail-403 at Move: delete /a/b", "  Move: delete /a/b -> 403\n  it ended\n  log\n", "it ended"),
+            ("page-expires 3", "  it should list anew\n", "it should list anew"),
+            ("seed 7: cut from call 3 of run 1 on", "  not finished\n  again: make\n", "not finished"),
+        ] {
+            let found = Verdict::of(ended(&fails(trial, told)));
+            assert_eq!(found.to_string(), format!("fixture: {trial}: {why}"));
+            assert!(found.is_found());
+        }
+        assert_eq!(Verdict::of(ended(HOLDS)), Verdict::Survived(120));
     }
 
     #[test]
-    fn a_bug_that_every_run_meets_is_found_without_a_point() {
+    fn what_holds_though_it_is_known_not_to_does_not_find_a_bug() {
+        let told = format!("  {HOLDS_NOW}: a list\n");
+        let output = fails("swallowed at Read: list /a", &told);
+        assert_eq!(Verdict::of(ended(&output)), Verdict::Survived(7));
+        let more = output
+            + "other: 80 calls, 1 points, 1 failed, 1 s ()\nother: FAILED lag at Read: list /b\n  no\n";
+        assert_eq!(Verdict::of(ended(&more)).to_string(), "other: lag at Read: list /b: no");
+    }
+
+    #[test]
+    fn a_bug_that_every_run_meets_is_found_without_a_trial() {
         let output = "fixture: not tried: undisturbed: exit 1\nlog: more\n0 passed, 1 failed\n";
-        let found = Verdict::of(&ended(HOLDS), &ended(output));
-        assert_eq!(found.to_string(), "found by an undisturbed run");
+        let found = Verdict::of(ended(output));
+        assert_eq!(found.to_string(), "an undisturbed run: undisturbed: exit 1");
+        assert_eq!(Verdict::of(Ended::Never(9)).to_string(), "some trial: did not end within 9 s");
     }
 
     #[test]
@@ -553,8 +551,7 @@ mod tests {
         let unknown = "fixture: not tried: the simulated API server does not know:\nX\n0 passed, 1 failed\n";
         for output in [none, unknown, ""] {
             assert!(matches!(ended(output), Ended::Nothing(_)), "{output}");
-            assert!(!Verdict::of(&ended(HOLDS), &ended(output)).is_found());
-            assert!(!Verdict::of(&ended(output), &ended(FAILS)).is_found());
+            assert!(!Verdict::of(ended(output)).is_found());
         }
     }
 }

@@ -107,6 +107,12 @@ impl Processes {
 }
 
 impl Processes {
+    /// What the world calls them.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        lock(&self.0).keys().map(|pid| name(*pid)).collect()
+    }
+
     /// Whether one of them sleeps.
     #[must_use]
     pub fn any_asleep(&self) -> bool {
@@ -134,6 +140,12 @@ impl Process {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// What the world calls it.
+    #[must_use]
+    pub fn who(&self) -> String {
+        name(self.pid)
     }
 
     /// Says how it talks to the cluster.
@@ -207,6 +219,14 @@ impl<F: Future> Future for Scoped<F> {
 thread_local! {
     /// Whose future is being polled.
     static CURRENT: RefCell<Option<Arc<Mutex<State>>>> = const { RefCell::new(None) };
+    /// What panicked on this thread, and nobody has asked for yet.
+    static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What panicked on this thread since this was last asked. Tasks are caught, and nobody waits for most of them.
+#[must_use]
+pub fn take_panics() -> Vec<String> {
+    PANICS.take()
 }
 
 /// Gives each process the log lines that it writes.
@@ -233,10 +253,15 @@ impl log::Log for Logs {
     fn flush(&self) {}
 }
 
-/// From now on what a simulated process logs is kept for it.
+/// From now on what a simulated process logs is kept for it, and so is what panics.
 pub fn keep_logs() {
     if log::set_logger(&Logs).is_ok() {
         log::set_max_level(log::LevelFilter::Info);
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            PANICS.with_borrow_mut(|panics| panics.push(panic.to_string()));
+            usual(panic);
+        }));
     }
 }
 
@@ -313,6 +338,10 @@ impl Host for Process {
         lock(&self.state).last_words = Some(verdict.to_owned());
         Ok(())
     }
+}
+
+fn name(pid: u32) -> String {
+    format!("pid {pid}")
 }
 
 impl fmt::Debug for Process {

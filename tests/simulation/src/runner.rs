@@ -1,24 +1,15 @@
 //! Runs a step as a process of a simulated world.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use belay_runtime::{
-    Registered,
-    lock::{Holder, holder_of},
-    program::Told,
-};
+use belay_runtime::{Registered, program::Told};
 use futures::future::BoxFuture;
-use harness::{
-    Action, Class, Exit, Fault, Gateway, KillSwitch, Name, Order, Outcome, Runner, StepCommand, Upstream,
-};
+use harness::{Exit, Fault, Gateway, KillSwitch, Order, Outcome, Runner, StepCommand, Upstream};
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 
 use crate::{
+    invariants,
     process::{Node, Process},
     world::World,
 };
@@ -64,22 +55,18 @@ impl Simulated {
         let started = Instant::now();
         self.world.begin_anew();
         let process = self.world.processes.start(&self.node, command.env.clone(), self.world.draw_seed());
-        let upstream = Upstream::from_client(self.world.client(&format!("pid {}", process.pid())));
+        let upstream = Upstream::from_client(self.world.client(&process.who()));
         let mut faults = faults(&process);
-        let (look, unlocked) = only_the_holder_writes(&self.world, &process);
-        faults.insert(0, look);
+        let (look, unlocked) = invariants::only_the_holder_writes(&self.world, &process);
+        faults.splice(0..0, [look, invariants::only_what_a_server_takes(&self.world, &process)]);
         let gateway = Gateway::new(&upstream, faults, Some(switch));
         process.connect_by(gateway.client());
         let running = start(command, &process)?;
         let exit = mind(running, &process, orders, command.bound).await?;
         let duration = started.elapsed();
         let record = gateway.stop().await;
-        // A machine may fall asleep between the last look at the lock and the call. What it asks for then is refused, since
-        // what it has read is not so any more.
-        let unlocked = unlocked.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for call in record.calls.iter().filter(|call| call.succeeded() && unlocked.contains(&call.named())) {
-            self.world.violated(format!("{process:?} made {call} without the lock"));
-        }
+        unlocked.report(&self.world, &process, &record.calls);
+        invariants::no_secret_is_told(&self.world, &process);
         Ok(Outcome {
             exit,
             stdout: String::new(),
@@ -92,25 +79,6 @@ impl Simulated {
             max_rss_kib: 0,
         })
     }
-}
-
-/// The writes that a process sent while it did not hold the lock.
-type Unlocked = Arc<Mutex<BTreeSet<Name>>>;
-
-/// Looks at every write whether its sender holds the lock when it sends it.
-fn only_the_holder_writes(world: &World, process: &Arc<Process>) -> (Fault, Unlocked) {
-    let (world, me, unlocked) = (world.clone(), Holder::me(&**process), Unlocked::default());
-    let found = unlocked.clone();
-    let look = Fault::hook(move |call| {
-        if call.is_write() && matches!(call.class, Class::Move | Class::Journal) {
-            let leases = world.with_server(|server| server.list_raw("coordination.k8s.io", "leases"));
-            if !leases.iter().filter_map(holder_of).any(|holder| holder == me) {
-                found.lock().unwrap_or_else(PoisonError::into_inner).insert(call.named());
-            }
-        }
-        Action::Forward
-    });
-    (look, unlocked)
 }
 
 /// Starts the program in this process of the world.

@@ -3,10 +3,18 @@
 
 use std::{collections::BTreeMap, process::ExitCode, time::Instant};
 
+use anyhow::Result;
 use clap::Parser;
 use crash_tests::Visitor;
 use harness::{Scenario, crash::Choice};
-use simulation::explore::{explore, seconds};
+use simulation::{
+    explore::{Scene, seconds},
+    schedule::Schedule,
+    trial::Trial,
+};
+
+/// What everything is drawn from unless another seed is named.
+const SEED: u64 = 1;
 
 /// What `cargo test` hands over after its `--`.
 #[derive(Parser)]
@@ -14,6 +22,8 @@ use simulation::explore::{explore, seconds};
     name = "simulation",
     about = "Makes things go wrong at every call of every step, in a simulated world"
 )]
+// Each flag is one of its own, and any of them may be combined.
+#[allow(clippy::struct_excessive_bools)]
 struct Arguments {
     /// Steps to try; all if none is named
     steps: Vec<String>,
@@ -24,8 +34,14 @@ struct Arguments {
     #[arg(long)]
     call: Vec<String>,
     /// What everything that may differ between two runs is drawn from
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = SEED)]
     seed: u64,
+    /// Try so many schedules, in which several things go wrong, instead of every single fault
+    #[arg(long)]
+    schedules: Option<u64>,
+    /// End with the first failure
+    #[arg(long)]
+    first_failure: bool,
     /// Tell the first failure of each scenario call by call
     #[arg(long)]
     timeline: bool,
@@ -40,10 +56,105 @@ struct Arguments {
     format: Option<String>,
 }
 
+/// Of so many failures of a scenario all is told; of the others what does not hold.
+const TOLD_IN_FULL: usize = 20;
+
 struct Suite {
     arguments: Arguments,
+    /// The scenarios that are chosen, in their order.
+    chosen: Vec<String>,
     passed: usize,
     failed: usize,
+}
+
+/// Finds the scenarios that are named: by their whole name, or else by a part of it.
+struct Names<'a> {
+    steps: &'a [String],
+    found: Vec<String>,
+}
+
+impl Visitor for Names<'_> {
+    fn visit<S: Scenario>(&mut self, scenario: S) {
+        self.found.push(scenario.name().to_owned());
+    }
+}
+
+impl Names<'_> {
+    fn chosen(mut self) -> Vec<String> {
+        crash_tests::scenarios(&mut self);
+        let (steps, found) = (self.steps, self.found.clone());
+        let is_named = |name: &String, step: &String| {
+            if found.contains(step) { name == step } else { name.contains(step.as_str()) }
+        };
+        self.found.retain(|name| steps.is_empty() || steps.iter().any(|step| is_named(name, step)));
+        self.found
+    }
+}
+
+impl Suite {
+    fn new(arguments: Arguments) -> Self {
+        let chosen = Names { steps: &arguments.steps, found: Vec::new() }.chosen();
+        Self { arguments, chosen, passed: 0, failed: 0 }
+    }
+
+    fn explore<S: Scenario>(&mut self, scenario: S, at: usize) -> Result<()> {
+        let Arguments { seed, schedules, timeline, .. } = self.arguments;
+        let choice = Choice {
+            modes: self.arguments.mode.clone(),
+            calls: self.arguments.call.clone(),
+            ..Choice::default()
+        };
+        let name = scenario.name().to_owned();
+        let began = Instant::now();
+        // Each scenario has seeds of its own: together they are as many as were asked for.
+        let own = |seed: &u64| *seed % self.chosen.len() as u64 == at as u64;
+        let (scene, trials) = match schedules {
+            None => Scene::open(scenario, &choice, seed)?,
+            Some(count) => {
+                let nothing = Choice { modes: vec!["schedule".to_owned()], ..choice };
+                let (scene, _) = Scene::open(scenario, &nothing, SEED)?;
+                let seeds = (seed..seed + count).filter(own);
+                let draw = |seed| Trial::Scheduled(Schedule::draw(seed, scene.calls()));
+                let trials = seeds.map(draw).collect();
+                (scene, trials)
+            }
+        };
+        let explored = scene.explore(&trials, timeline, self.arguments.first_failure);
+        let mut modes: BTreeMap<String, usize> = BTreeMap::new();
+        for trial in &trials {
+            *modes.entry(trial.mode()).or_default() += 1;
+        }
+        let modes: Vec<String> = modes.iter().map(|(mode, count)| format!("{mode} {count}")).collect();
+        println!(
+            "{name}: {} calls, {} points, {} failed, {} ({})",
+            scene.calls(),
+            explored.tried,
+            explored.failures.len(),
+            seconds(began.elapsed()),
+            modes.join(", ")
+        );
+        println!("{name}: at most {} in one run", explored.seen.traffic);
+        if explored.seen.idle > 0 {
+            println!("{name}: at {} points nobody found anything to write to", explored.seen.idle);
+        }
+        let faults: usize = trials.iter().map(Trial::scheduled_faults).sum();
+        if faults > 0 {
+            println!("{name}: {} of {faults} faults struck", explored.seen.struck);
+        }
+        for (at, (trial, why)) in explored.failures.iter().enumerate() {
+            println!("{name}: FAILED {trial}");
+            let lines = if at < TOLD_IN_FULL { usize::MAX } else { 1 };
+            why.lines().take(lines).for_each(|line| println!("  {line}"));
+            if let Trial::Scheduled(schedule) = trial {
+                let seed = schedule.seed;
+                println!("  again: make simulate SEEDS=1 ARGS=\"{name} --seed {seed} --timeline\"");
+            }
+        }
+        explored.timeline.iter().for_each(|line| println!("{line}"));
+        self.failed += explored.failures.len();
+        self.passed += explored.tried - explored.failures.len();
+        Ok(())
+    }
 }
 
 impl Visitor for Suite {
@@ -53,48 +164,19 @@ impl Visitor for Suite {
             println!("{name}: test");
             return;
         }
-        if !self.arguments.steps.is_empty() && !self.arguments.steps.iter().any(|step| name.contains(step)) {
+        if self.arguments.first_failure && self.failed > 0 {
             return;
         }
-        let choice = Choice {
-            modes: self.arguments.mode.clone(),
-            calls: self.arguments.call.clone(),
-            ..Choice::default()
-        };
-        let began = Instant::now();
-        let explored = match explore(scenario, &choice, self.arguments.seed, self.arguments.timeline) {
-            Ok(explored) => explored,
-            Err(error) => {
-                println!("{name}: not tried: {error:#}");
-                self.failed += 1;
-                return;
-            }
-        };
-        let mut modes: BTreeMap<String, usize> = BTreeMap::new();
-        for trial in &explored.trials {
-            *modes.entry(trial.mode()).or_default() += 1;
+        let Some(at) = self.chosen.iter().position(|chosen| *chosen == name) else { return };
+        if let Err(error) = self.explore(scenario, at) {
+            println!("{name}: not tried: {error:#}");
+            self.failed += 1;
         }
-        let modes: Vec<String> = modes.iter().map(|(mode, count)| format!("{mode} {count}")).collect();
-        println!(
-            "{name}: {} calls, {} points, {} failed, {} ({})",
-            explored.calls,
-            explored.trials.len(),
-            explored.failures.len(),
-            seconds(began.elapsed()),
-            modes.join(", ")
-        );
-        for (trial, why) in explored.failures.iter().take(20) {
-            println!("{name}: FAILED {trial}");
-            why.lines().for_each(|line| println!("  {line}"));
-        }
-        explored.timeline.iter().for_each(|line| println!("{line}"));
-        self.failed += explored.failures.len();
-        self.passed += explored.trials.len() - explored.failures.len();
     }
 }
 
 fn main() -> ExitCode {
-    let mut suite = Suite { arguments: Arguments::parse(), passed: 0, failed: 0 };
+    let mut suite = Suite::new(Arguments::parse());
     crash_tests::scenarios(&mut suite);
     if suite.arguments.list {
         return ExitCode::SUCCESS;

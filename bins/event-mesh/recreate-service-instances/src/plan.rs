@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     Args, Recreate,
     obstacles::{begun_and_left_out, going_already, obstacles},
-    snapshot::{Activation, Instance, Place, Snapshot, State, is_instance},
+    snapshot::{Activation, Instance, LINK_PREFIX, Place, Snapshot, State, is_instance},
     waits::{
         activation_gate, going_gate, link_gate, link_scope, provisioned, until_in_use, until_linked,
         until_others_is_in_use,
@@ -92,6 +92,13 @@ pub(crate) fn decide(args: &Args, snapshot: &Snapshot) -> Plan {
             Way::Recreate(chosen) => {
                 gate.extend(chosen.iter().filter_map(|one| going_gate(args, snapshot, one)));
                 chains.extend(recreate(args, snapshot, pair, chosen));
+            }
+            Way::Link(one)
+                if snapshot.links(pair).is_empty() && snapshot.taken.contains(&link_name(pair)) =>
+            {
+                let taken = KNATIVE_SUBSCRIPTION.object(&args.integration_namespace, link_name(pair));
+                let why = format!("cannot be linked: {taken} bears the name of its link and is another one");
+                plan.findings.push(Finding::skip(one.item.object.clone(), why));
             }
             Way::Link(one) => {
                 if labelled.insert(&pair.0) {
@@ -290,8 +297,7 @@ fn link_instead(args: &Args, snapshot: &Snapshot, pair: &Place, instance: &Insta
     let (namespace, application) = pair;
     let mut moves = Vec::new();
     if snapshot.links(pair).is_empty() {
-        let name = format!("brokersub-{:016x}", stable_hash(&format!("{namespace}/{application}")));
-        let object = KNATIVE_SUBSCRIPTION.object(&args.integration_namespace, name);
+        let object = KNATIVE_SUBSCRIPTION.object(&args.integration_namespace, link_name(pair));
         let mut body = object.manifest();
         body["metadata"]["labels"] =
             json!({LINK_NAMESPACE_LABEL: namespace, LINK_APPLICATION_LABEL: application});
@@ -303,6 +309,11 @@ fn link_instead(args: &Args, snapshot: &Snapshot, pair: &Place, instance: &Insta
     }
     moves.push(until_linked(args, instance.item.object.clone(), pair));
     Chain::new(instance.item.object.clone(), moves).in_turn(turn(pair))
+}
+
+/// The name of the link that the step makes for a pair.
+fn link_name((namespace, application): &Place) -> String {
+    format!("{LINK_PREFIX}{:016x}", stable_hash(&format!("{namespace}/{application}")))
 }
 
 /// FNV-1a: the same name for the same pair, in every version of this program.
@@ -735,6 +746,20 @@ mod tests {
         let link = Link { name: create.object.name.clone(), ready: false };
         resumed.links.insert(("orders".to_owned(), "commerce".to_owned()), vec![link]);
         assert!(!writes(&decided(&resumed)).iter().any(|write| write.starts_with("create")));
+    }
+
+    #[test]
+    fn an_instance_whose_link_cannot_have_its_name_is_left_alone_and_named() {
+        let mut bound = instance("orders", "a");
+        bound.bound = true;
+        let mut snapshot = snapshot(vec![bound]);
+        snapshot.taken.insert("brokersub-d11225100684d2ce".to_owned());
+        let plan = decided(&snapshot);
+        assert_eq!(writes(&plan), Vec::<String>::new());
+        let skip = plan.findings.iter().find(|finding| finding.level == Level::Skip).unwrap();
+        assert!(
+            skip.message.contains("Subscription/kyma-integration/brokersub-d11225100684d2ce bears the name")
+        );
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub struct Snapshot {
     pub activations: BTreeMap<Place, Activation>,
     /// The Knative Subscriptions that link, by namespace and Application.
     pub links: BTreeMap<Place, Vec<Link>>,
+    /// Names of Knative Subscriptions that begin as those of links and are none of a pair.
+    pub taken: BTreeSet<String>,
     /// Namespaces that have a Broker, and whether it is Ready.
     pub brokers: BTreeMap<String, bool>,
     /// Namespaces and the Applications whose services may be used there; none where that is not restricted.
@@ -167,8 +169,11 @@ pub(crate) async fn read(args: &Args, reader: &Reader) -> Result<Snapshot, Failu
             snapshot.namespaces.insert(item.object.name.clone(), item);
         }
     }
-    for (pair, link) in reader.scan(&KNATIVE_SUBSCRIPTION, integration, link).await? {
-        snapshot.links.entry(pair).or_default().push(link);
+    for subscription in reader.scan(&KNATIVE_SUBSCRIPTION, integration, link_or_name).await? {
+        match subscription {
+            Ok((pair, link)) => snapshot.links.entry(pair).or_default().push(link),
+            Err(name) => drop(snapshot.taken.insert(name)),
+        }
     }
     if reader.is_served(&APPLICATION_MAPPING) {
         let mappings = reader.scan(&APPLICATION_MAPPING, None, named).await?;
@@ -317,9 +322,16 @@ fn name_if_ready(object: &Value) -> Option<String> {
     ready().holds(Some(object)).then(|| owned(object, "/metadata/name")).flatten()
 }
 
-fn link(object: &Value) -> Option<(Place, Link)> {
-    let pair = linked_pair(object)?;
-    Some((pair, Link { name: owned(object, "/metadata/name")?, ready: ready().holds(Some(object)) }))
+/// What begins the names of links.
+pub(crate) const LINK_PREFIX: &str = "brokersub-";
+
+/// A link, or the name of something else that bears one of a link.
+fn link_or_name(object: &Value) -> Option<Result<(Place, Link), String>> {
+    let name = owned(object, "/metadata/name")?;
+    if let Some(pair) = linked_pair(object) {
+        return Some(Ok((pair, Link { name, ready: ready().holds(Some(object)) })));
+    }
+    (name.starts_with(LINK_PREFIX) && !is_going(object)).then_some(Err(name))
 }
 
 /// The namespace and the Application that a Knative Subscription links. One that is being deleted links nothing.

@@ -1,6 +1,13 @@
 //! A lane: an API server with a scenario set up, and what an undisturbed run of its step does there.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -15,7 +22,7 @@ use crate::{
     },
     expect::{Allowed, Stage, allowed, with_blocked_undo, with_late_lock},
     fault::{At, Fault, Scope},
-    run::Outcome,
+    run::{Outcome, StepCommand},
     state::{Area, Bookkeeping, Diff, Identity, Key, State, clear, own_areas},
 };
 
@@ -43,35 +50,42 @@ pub struct Lane<S> {
     pub calls: Vec<Call>,
     /// What the run before it called.
     rehearsal: Vec<Call>,
-    _guard: Guard,
+    /// Whether the API server is in the state from which the scenario starts, and nothing has been done to it since.
+    fresh: AtomicBool,
+    _standins: Guard,
 }
 
 impl<S: Scenario> Lane<S> {
     /// Sets the scenario up and makes its undisturbed runs. `known` are the writes that another lane has seen.
     pub async fn open(scenario: Arc<S>, worker: Worker, known: Option<&Writes>) -> Result<Self> {
-        let guard = scenario.setup(&worker).await.context("setting the scenario up")?;
-        let (start, end) = (State::default(), State::default());
-        let mut lane =
-            Self { scenario, worker, start, end, calls: Vec::new(), rehearsal: Vec::new(), _guard: guard };
+        scenario.setup(&worker).await.context("setting the scenario up")?;
+        let mut lane = Self {
+            _standins: scenario.standins(&worker),
+            scenario,
+            worker,
+            start: State::default(),
+            end: State::default(),
+            calls: Vec::new(),
+            rehearsal: Vec::new(),
+            fresh: AtomicBool::new(false),
+        };
         lane.run_undisturbed(known).await.context("undisturbed")?;
         Ok(lane)
     }
 
-    /// The same scenario, set up on another API server without undisturbed runs of its own.
-    pub async fn beside(&self, worker: Worker) -> Result<Self> {
-        let guard = self.scenario.setup(&worker).await.context("setting the scenario up")?;
-        let lane = Self {
+    /// The same scenario on another API server, which is in the state from which it starts.
+    #[must_use]
+    pub fn on_copy(&self, worker: Worker) -> Self {
+        Self {
+            _standins: self.scenario.standins(&worker),
             scenario: self.scenario.clone(),
             worker,
             start: self.start.clone(),
             end: self.end.clone(),
             calls: self.calls.clone(),
             rehearsal: self.rehearsal.clone(),
-            _guard: guard,
-        };
-        // The undisturbed run was not the first either: a namespace that is filled again has other managedFields.
-        lane.reset().await?;
-        Ok(lane)
+            fresh: AtomicBool::new(true),
+        }
     }
 
     /// The undisturbed run: it succeeds, closes what it opened, and a second one finds nothing to do. From the same
@@ -154,18 +168,24 @@ impl<S: Scenario> Lane<S> {
         Ok((run.calls, from))
     }
 
-    /// Makes the last move fail that can be undone and whose object was not written before: undo does not need it.
+    /// Makes a run undo: [`last_undoable`](Self::last_undoable) fails.
     #[must_use]
     pub fn undo_fault(&self) -> Option<Fault> {
+        let last = self.last_undoable()?.clone();
+        let at = At::first(move |call| call.key() == last.key());
+        Some(Fault::FailForGood { at, status: 422, scope: Scope::Body, until: None })
+    }
+
+    /// The last move that can be undone and whose object was not written before: undo does not need it.
+    #[must_use]
+    pub fn last_undoable(&self) -> Option<&Call> {
         let calls = &self.calls;
         let fresh = |at: usize| {
             let call = &calls[at];
             let is_move = call.class == Class::Move && call.succeeded() && !self.scenario.is_for_good(call);
             is_move && !calls[..at].iter().any(|other| other.class == Class::Move && other.same_object(call))
         };
-        let last = calls[(0..calls.len()).rev().find(|at| fresh(*at))?].clone();
-        let at = At::first(move |call| call.key() == last.key());
-        Some(Fault::FailForGood { at, status: 422, scope: Scope::Body, until: None })
+        (0..calls.len()).rev().find(|at| fresh(*at)).map(|at| &calls[at])
     }
 
     /// The modes that are asked for.
@@ -303,6 +323,9 @@ impl<S: Scenario> Lane<S> {
 
     /// Puts the cluster into the state from which the scenario starts.
     pub async fn reset(&self) -> Result<()> {
+        if self.fresh.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
         let mut areas = self.areas();
         areas.extend(own_areas(&self.scenario.home(&self.worker)));
         clear(&self.worker.api, &areas, CLEARED_WITHIN).await?;
@@ -311,18 +334,24 @@ impl<S: Scenario> Lane<S> {
 
     /// Runs the step, with patience only where the mode needs it.
     pub(super) async fn run(&self, faults: Vec<Fault>, mode: Option<Mode>) -> Result<Outcome> {
-        let mut command = self.scenario.command(&self.worker)?;
-        if !mode.is_some_and(Mode::needs_patience) {
-            command = command.env(PATIENCE.0, PATIENCE.1);
+        let command = self.scenario.command(&self.worker)?;
+        if mode.is_some_and(Mode::needs_patience) {
+            return self.worker.runner.run(&command, faults).await;
         }
-        self.worker.runner.run(&command, faults).await
+        self.run_impatiently(command, faults).await
+    }
+
+    /// Runs a program that waits for nobody, since there is nobody else here.
+    pub async fn run_impatiently(&self, command: StepCommand, faults: Vec<Fault>) -> Result<Outcome> {
+        self.worker.runner.run(&command.env(PATIENCE.0, PATIENCE.1), faults).await
     }
 
     fn areas(&self) -> Vec<Area> {
         self.scenario.areas(&self.worker)
     }
 
-    async fn read(&self) -> Result<State> {
+    /// The objects that matter, as they are.
+    pub async fn read(&self) -> Result<State> {
         State::read(&self.worker.api, &self.areas(), |object| self.scenario.adjust(object)).await
     }
 

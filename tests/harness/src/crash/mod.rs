@@ -32,7 +32,7 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use crate::{
-    api::Api,
+    api::{Api, Resource},
     call::Call,
     expect::{Allowed, Stage},
     gateway::Upstream,
@@ -42,7 +42,7 @@ use crate::{
 
 pub use lane::{Lane, Writes};
 pub use mode::Mode;
-pub use point::{Place, Point};
+pub use point::{Place, Point, is_conditional};
 pub use queue::drive;
 pub use suite::Suite;
 pub use tally::{Failure, Tally};
@@ -74,6 +74,9 @@ impl Worker {
     }
 }
 
+/// The objects of a kind in the whole cluster, all at one moment. Only a simulation can look at them like this.
+pub type Objects<'a> = dyn Fn(&Resource) -> Vec<Value> + 'a;
+
 /// A step, and a cluster on which it has something to do.
 pub trait Scenario: Send + Sync + 'static {
     /// The step's name, and what tells two scenarios of a step apart.
@@ -88,8 +91,11 @@ pub trait Scenario: Send + Sync + 'static {
     /// The objects that matter. They are compared, and nothing else is.
     fn areas(&self, worker: &Worker) -> Vec<Area>;
 
-    /// Once per lane: CRDs, namespaces, stand-ins. What it returns is dropped when the lane is done.
-    fn setup(&self, worker: &Worker) -> impl Future<Output = Result<Guard>> + Send;
+    /// Once per API server: CRDs, namespaces, whatever stays as it is.
+    fn setup(&self, worker: &Worker) -> impl Future<Output = Result<()>> + Send;
+
+    /// Starts the controllers around the step. They live until what it returns is dropped.
+    fn standins(&self, worker: &Worker) -> Guard;
 
     /// Before every point, when areas and home are empty: makes the objects from which the step starts, and waits
     /// until they are as they shall be.
@@ -108,6 +114,17 @@ pub trait Scenario: Send + Sync + 'static {
     /// leaves others there than it found. An error says what does not hold.
     fn holds_in_the_end(&self, _worker: &Worker) -> impl Future<Output = Result<()>> + Send {
         async { Ok(()) }
+    }
+
+    /// Why a move must not take effect at this moment, if so: what it depends on is not there yet, or what depends on its
+    /// object still is.
+    fn too_early(&self, _mv: &Call, _objects: &Objects<'_>) -> Option<String> {
+        None
+    }
+
+    /// One more object that the step would migrate, for somebody to create during a run.
+    fn newcomer(&self, _worker: &Worker) -> Option<(Resource, Value)> {
+        None
     }
 
     /// How long controllers and stand-ins may take to come to rest after a run. Only what never does so costs as much.

@@ -64,7 +64,9 @@ impl Mode {
         matches!(self, Self::DieBefore | Self::DieAfter)
     }
 
-    pub(super) fn in_undo(self) -> bool {
+    /// Whether it strikes while a run undoes.
+    #[must_use]
+    pub fn in_undo(self) -> bool {
         matches!(self, Self::KillBeforeInUndo | Self::KillAfterInUndo | Self::LoseAnswerInUndo)
     }
 
@@ -122,6 +124,7 @@ impl fmt::Display for Mode {
             Self::KillAfter => out.write_str("kill-after"),
             Self::LoseAnswer => out.write_str("lose-answer"),
             Self::LandLate(Landing::BeforeFirstMove) => out.write_str("land-late"),
+            Self::LandLate(Landing::WithinJournal) => out.write_str("land-in-journal"),
             Self::LandLate(Landing::BeforeRelease) => out.write_str("land-last"),
             Self::Outage => out.write_str("outage"),
             Self::Terminate => out.write_str("terminate"),

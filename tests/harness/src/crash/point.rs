@@ -108,7 +108,8 @@ fn count(calls: &[Call], from: usize) -> BTreeMap<String, Count> {
 
 /// Whether a call is made only because of what others did: an object is read again, and written again, when somebody has
 /// changed it meanwhile, and looked at after its delete until it is gone.
-fn is_conditional(call: &Call, before: &[Call]) -> bool {
+#[must_use]
+pub fn is_conditional(call: &Call, before: &[Call]) -> bool {
     let about = |other: &&Call| other.is_write() && !other.renews && other.same_object(call);
     let last = before.iter().rev().find(about).filter(|_| call.name.is_some());
     last.is_some_and(|write| {

@@ -10,6 +10,7 @@
 //! - [`side`]: the two servers that the table is run on.
 //! - [`run`]: runs a subject and says what differs.
 //! - [`shape`]: which sorts of calls the table covers.
+//! - [`runs`]: whether whole runs of steps go alike on both.
 //!
 //! The answers are recorded anew by a run with `BELAY_WRITE_CONFORMANCE=1` and `BELAY_TEST_KUBECONFIG`.
 
@@ -18,6 +19,7 @@ pub mod pattern;
 pub mod recorded;
 pub mod row;
 pub mod run;
+pub mod runs;
 pub mod shape;
 pub mod side;
 pub mod table;

@@ -53,20 +53,26 @@ impl Normaliser {
                     && name.starts_with(prefix)
                 {
                     let count = self.names.len() + 1;
-                    self.names.push((name.to_owned(), format!("{prefix}<generated-{count}>")));
+                    self.known_as(name, format!("{prefix}<generated-{count}>"));
                 }
                 for label in HASHES {
                     if let Some(hash) = text(label)
                         && !self.names.iter().any(|(known, _)| known == hash)
                     {
                         let count = self.names.len() + 1;
-                        self.names.push((hash.to_owned(), format!("<hash-{count}>")));
+                        self.known_as(hash, format!("<hash-{count}>"));
                     }
                 }
                 all.values().for_each(|one| self.learn(one));
             }
             _ => {}
         }
+    }
+
+    /// The longest come first: a pod's name holds the hash of its template.
+    fn known_as(&mut self, name: &str, label: String) {
+        let at = self.names.partition_point(|(known, _)| known.len() >= name.len());
+        self.names.insert(at, (name.to_owned(), label));
     }
 
     fn replaced(&mut self, value: &Value, key: &str, place: &Place) -> Value {
@@ -233,5 +239,20 @@ mod tests {
         let made = json!({"metadata": {"generateName": "a-", "name": "a-x1y2z"}});
         assert_eq!(normaliser.normal(&made)["metadata"]["name"], "a-<generated-1>");
         assert_eq!(normaliser.normal(&json!("no a-x1y2z here")), json!("no a-<generated-1> here"));
+    }
+
+    #[test]
+    fn a_name_that_holds_a_hash_that_is_known_already_is_numbered_all_the_same() {
+        let mut normaliser = Normaliser::new("c-7");
+        let pod = |name: &str| {
+            let labels = json!({"pod-template-hash": "5666fb984c"});
+            json!({"metadata": {"generateName": "a-5666fb984c-", "name": name, "labels": labels}})
+        };
+        for (name, normal) in [
+            ("a-5666fb984c-x1y2z", "a-<hash-2>-<generated-1>"),
+            ("a-5666fb984c-v3w4x", "a-<hash-2>-<generated-3>"),
+        ] {
+            assert_eq!(normaliser.normal(&pod(name))["metadata"]["name"], normal);
+        }
     }
 }

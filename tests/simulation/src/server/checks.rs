@@ -19,6 +19,14 @@ const DATA_KEY: &str = "a valid config key must consist of alphanumeric characte
     or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 /// The most that a Secret or a ConfigMap can hold.
 const MOST_DATA: usize = 1_048_576;
+/// The most that the annotations of an object can hold.
+const MOST_ANNOTATIONS: usize = 262_144;
+/// The largest body that is read.
+const LARGEST_BODY: usize = 3_145_728;
+/// The largest object that etcd stores.
+const LARGEST_OBJECT: usize = 1_572_864;
+/// The largest message that is sent to etcd.
+const LARGEST_MESSAGE: usize = 2_097_152;
 /// The longest part of a label.
 const LONGEST_PART: usize = 63;
 /// Finalizers that need no domain.
@@ -83,6 +91,12 @@ pub(crate) fn metadata_faults(resource: &Resource, object: &Value) -> Vec<Cause>
             }
         }
     }
+    let annotations = object["metadata"]["annotations"].as_object().into_iter().flatten();
+    let size: usize =
+        annotations.map(|(key, value)| key.len() + value.as_str().unwrap_or_default().len()).sum();
+    if size > MOST_ANNOTATIONS {
+        causes.push(too_long("metadata.annotations", MOST_ANNOTATIONS));
+    }
     causes.extend(controller_fault(object));
     for (index, name) in metadata::finalizers(object).into_iter().enumerate() {
         let place = format!("metadata.finalizers[{index}]");
@@ -95,6 +109,46 @@ pub(crate) fn metadata_faults(resource: &Resource, object: &Value) -> Vec<Cause>
         }
     }
     causes
+}
+
+/// Whether a body is one that is read to its end.
+pub(crate) fn check_body(body: &[u8]) -> Result<()> {
+    if body.len() > LARGEST_BODY {
+        return Err(Status::body_too_large(LARGEST_BODY));
+    }
+    Ok(())
+}
+
+/// Whether etcd would store an object. The real server stores built-in ones in a shorter form.
+pub(crate) fn check_size(object: &Value) -> Result<()> {
+    let mut size = Size(0);
+    // Counting cannot fail.
+    let _ = serde_json::to_writer(&mut size, object);
+    let size = size.0;
+    if size > LARGEST_MESSAGE {
+        return Err(Status::internal(format!(
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max ({size} vs. \
+             {LARGEST_MESSAGE})"
+        )));
+    }
+    if size > LARGEST_OBJECT {
+        return Err(Status::internal("etcdserver: request is too large"));
+    }
+    Ok(())
+}
+
+/// Counts what is written.
+struct Size(usize);
+
+impl std::io::Write for Size {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Nobody has two controllers.

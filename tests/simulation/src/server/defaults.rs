@@ -127,6 +127,12 @@ fn complete_event(object: &mut Value) {
     for field in ["reportingComponent", "reportingInstance"] {
         default(object, field, "");
     }
+    // A reference says nothing by an empty text.
+    for field in ["involvedObject", "related", "source"] {
+        if let Some(Value::Object(fields)) = object.get_mut(field) {
+            fields.retain(|_, value| value != "");
+        }
+    }
 }
 
 fn complete_service(object: &mut Value) {

@@ -75,6 +75,22 @@ pub struct Request {
     pub agent: String,
 }
 
+impl Request {
+    /// A request without query and body, by somebody who may do anything.
+    #[must_use]
+    pub fn new(method: Method, path: &str) -> Self {
+        Self {
+            method,
+            path: path.to_owned(),
+            query: String::new(),
+            content_type: "application/json".to_owned(),
+            body: Bytes::new(),
+            user: "admin".to_owned(),
+            agent: String::new(),
+        }
+    }
+}
+
 /// What the server answers.
 #[derive(Debug)]
 pub enum Answer {
@@ -167,7 +183,8 @@ impl Server {
 
     /// Lets all lists expire that are being read in pages.
     pub fn expire_tokens(&mut self) {
-        self.tokens_since = self.store.revision() + 1;
+        // Something was written somewhere: what is listed from now on is newer.
+        self.tokens_since = self.store.skip_revision();
     }
 
     /// Tells watches that asked for it how far they are.
@@ -232,6 +249,7 @@ impl Server {
         }
         self.authorise(&request.user, &place, verb)?;
         check_place(&call, verb)?;
+        checks::check_body(&request.body)?;
         if verb == "patch" {
             patch::check_content_type(&resource, call.content_type())?;
         } else if matches!(verb, "create" | "update") {
@@ -347,6 +365,26 @@ impl Server {
             .flat_map(|table| table.objects.values())
             .map(|object| Value::clone(object))
             .collect()
+    }
+
+    /// All objects of a resource, where they are.
+    pub fn objects(&self, group: &str, resource: &str) -> impl Iterator<Item = &Value> {
+        let table = self.store.table(&(group.to_owned(), resource.to_owned()));
+        table.into_iter().flat_map(|table| table.objects.values()).map(|object| &**object)
+    }
+
+    /// One object, where it is.
+    #[must_use]
+    pub fn object(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Option<&Value> {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.store.get(&(group.to_owned(), resource.to_owned()), &key).map(|object| &**object)
+    }
+
+    /// The objects of a resource that were written since a revision, as each write left them: of a deleted one its last
+    /// state.
+    pub fn written_since(&self, group: &str, resource: &str, revision: u64) -> impl Iterator<Item = &Value> {
+        let table = self.store.table(&(group.to_owned(), resource.to_owned()));
+        table.into_iter().flat_map(move |table| table.since(revision)).map(|event| &*event.new)
     }
 
     /// One object.

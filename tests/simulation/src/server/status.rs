@@ -219,6 +219,12 @@ impl Status {
     }
 
     /// The store itself refuses, for which the server has no reason to give.
+    /// A body of which the server does not even read the end.
+    pub fn body_too_large(most: usize) -> Self {
+        let message = format!("Request entity too large: limit is {most}");
+        Self::new(413, "RequestEntityTooLarge", message, Value::Null)
+    }
+
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "", message, Value::Null)
     }

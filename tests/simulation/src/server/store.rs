@@ -119,6 +119,12 @@ impl Store {
         Arc::make_mut(self.tables.get_mut(table).expect("it was just put there"))
     }
 
+    /// The next revision, at which nothing is written that anybody here can see.
+    pub fn skip_revision(&mut self) -> u64 {
+        self.revision += 1;
+        self.revision
+    }
+
     /// Forgets all that happened so far.
     pub fn compact(&mut self) {
         self.compacted = self.revision;

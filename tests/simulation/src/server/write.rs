@@ -80,6 +80,9 @@ impl Server {
         if !sent_version.is_empty() && sent_version != "0" {
             return Err(Status::internal("resourceVersion should not be set on objects to be created"));
         }
+        if !dry_run {
+            checks::check_size(&object)?;
+        }
         let key = (call.place.namespace.clone(), name.clone());
         if let Some(there) = self.store.get(&resource.table, &key) {
             return Err(Status::already_exists(&resource, &name, metadata::is_terminating(there)));
@@ -162,6 +165,7 @@ impl Server {
             return Ok((200, lists::shown(&resource, new)));
         }
         if !dry_run {
+            checks::check_size(&new)?;
             new = Value::clone(&self.commit(&resource.table, &call.key(), new));
         }
         Ok((200, lists::shown(&resource, new)))
@@ -288,7 +292,12 @@ fn prepare_create(resource: &Resource, object: &mut Value) -> Result<()> {
         ("apps", "replicasets") => object["status"] = json!({"replicas": 0}),
         ("apps" | "batch" | "policy", _) if resource.status => object["status"] = json!({}),
         ("apiextensions.k8s.io", _) => super::crd::prepare_create(object)?,
-        ("admissionregistration.k8s.io", _) => super::admission::prepare_create(object)?,
+        ("admissionregistration.k8s.io", _) => {
+            super::admission::prepare_create(object)?;
+            if resource.status {
+                object["status"] = json!({});
+            }
+        }
         _ => {}
     }
     Ok(())

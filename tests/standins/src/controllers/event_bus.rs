@@ -1,5 +1,7 @@
 //! Whether the Event Bus' controller runs: its Deployment can be scaled down, and then nobody serves its finalizers.
 
+use kube::api::DynamicObject;
+
 use crate::behaviour::Behaviour;
 use crate::engine::{Mirror, Queue, Seen, Setup, key};
 use crate::kinds::DEPLOYMENT;
@@ -12,11 +14,14 @@ pub struct Bus(Mirror);
 pub fn start(setup: &mut Setup<'_>, queue: &Queue) -> Bus {
     let (shared, on_deployment) = (setup.shared.clone(), queue.clone());
     setup.on(&DEPLOYMENT, move |seen| {
-        let wanted = shared.behaviour().bus_deployment.clone();
-        let (Some(wanted), Seen::Applied(object) | Seen::Deleted(object)) = (wanted, seen) else { return };
-        let (namespace, name) = key(object);
-        if wanted == format!("{namespace}/{name}") {
-            on_deployment.push_all();
+        let Some(wanted) = shared.behaviour().bus_deployment.clone() else { return };
+        let is_wanted = |object: &DynamicObject| {
+            let (namespace, name) = key(object);
+            wanted == format!("{namespace}/{name}")
+        };
+        match seen {
+            Seen::Applied(object) | Seen::Deleted(object) if !is_wanted(object) => {}
+            _ => on_deployment.push_all(),
         }
     });
     Bus(setup.mirror(&DEPLOYMENT))

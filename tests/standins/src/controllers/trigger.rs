@@ -38,12 +38,13 @@ pub fn start(setup: &mut Setup<'_>) {
     let on_broker = queue.clone();
     setup.on(&BROKER, move |seen| on_broker.related(seen, &triggers, own_key));
     let on_subscription = queue.clone();
-    setup.on(&KNATIVE_SUBSCRIPTION, move |seen| {
-        if let Seen::Applied(subscription) | Seen::Deleted(subscription) = seen
-            && let Some(trigger) = subscription.labels().get(TRIGGER_LABEL)
-        {
-            on_subscription.push(&key(subscription).0, trigger);
+    setup.on(&KNATIVE_SUBSCRIPTION, move |seen| match seen {
+        Seen::Applied(subscription) | Seen::Deleted(subscription) => {
+            if let Some(trigger) = subscription.labels().get(TRIGGER_LABEL) {
+                on_subscription.push(&key(subscription).0, trigger);
+            }
         }
+        Seen::Listed => on_subscription.push_all(),
     });
     let controller = Trigger {
         shared: setup.shared.clone(),

@@ -2,12 +2,32 @@
 
 use serde_json::json;
 
-use super::{CONFIG_MAPS, NAMESPACES, STATIONS, WIDGETS, at, config_map, station, widget, with};
-use crate::conformance::row::{APPLY, Case, apply, case, get, merge, post, send};
+use super::{
+    CONFIG_MAPS, DEFINITIONS, DEPLOYMENTS, NAMESPACES, STATIONS, WIDGETS, at, config_map,
+    definitions::definition,
+    policies::{BINDINGS, POLICIES, binding},
+    station, widget, with,
+    workloads::deployment,
+};
+use crate::conformance::row::{APPLY, Case, apply, case, delete, get, merge, post, send};
+
+const CONTROLLERS: &str = "controllers write it at once";
 
 /// The cases.
 pub fn cases() -> Vec<Case> {
-    vec![making(), conflicts(), leaving_out(), beside_updates(), refused(), dry(), cluster(), lists()]
+    vec![
+        making(),
+        conflicts(),
+        leaving_out(),
+        beside_updates(),
+        refused(),
+        dry(),
+        cluster(),
+        lists(),
+        definitions(),
+        admission(),
+        workloads(),
+    ]
 }
 
 fn making() -> Case {
@@ -184,6 +204,70 @@ fn lists() -> Case {
             ),
             apply(at(WIDGETS, "w?fieldManager=one"), widget("w")).gives(200, json!({"spec": {"parts": [{"name": "nut", "count": 2}]}})),
             apply(at(WIDGETS, "w?fieldManager=one"), parts(json!([{"name": "bolt"}, {"name": "bolt"}]))).gives(500, json!({"kind": "Status"})),
+        ],
+    )
+}
+
+/// As whoever installs things does it.
+fn forced(collection: &str, name: &str) -> String {
+    at(collection, &format!("{name}?fieldManager=standins&force=true"))
+}
+
+// Cases of their own: controllers write these kinds at some time, and versions are counted within a case.
+
+fn definitions() -> Case {
+    let things = "things.{ns}.example";
+    case(
+        "a CRD that is there is applied again",
+        [
+            apply(forced(DEFINITIONS, things), definition()).gives(201, json!({})),
+            apply(forced(DEFINITIONS, things), definition())
+                .gives(200, json!({"metadata": {"generation": 1}, "spec": {"names": {"singular": "thing"}}}))
+                .in_part(CONTROLLERS),
+            delete(at(DEFINITIONS, things)).gives(200, json!({})).in_part(CONTROLLERS),
+        ],
+    )
+}
+
+fn admission() -> Case {
+    // It fits nothing, so it is in nobody's way.
+    let policy = || {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "{ns}.example"},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [{"apiGroups": ["{ns}.example"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["things"]}]},
+                "validations": [{"expression": "has(object.spec.subscriber) || has(object.spec.reply)", "message": "neither"}],
+            },
+        })
+    };
+    let denies = json!({"kind": "ValidatingAdmissionPolicyBinding", "metadata": {"generation": 1}, "spec": {"validationActions": ["Deny"]}});
+    case(
+        "a policy and its binding are applied, and applied again",
+        [
+            apply(forced(BINDINGS, "{ns}.example"), binding()).gives(201, denies.clone()),
+            apply(forced(BINDINGS, "{ns}.example"), binding()).gives(200, denies),
+            apply(forced(POLICIES, "{ns}.example"), policy()).gives(
+                201,
+                json!({"kind": "ValidatingAdmissionPolicy", "metadata": {"generation": 1}, "spec": {"matchConstraints": {"matchPolicy": "Equivalent"}}, "status": {}}),
+            ),
+            apply(forced(POLICIES, "{ns}.example"), policy())
+                .gives(200, json!({"kind": "ValidatingAdmissionPolicy", "metadata": {"generation": 1}}))
+                .in_part(CONTROLLERS),
+            delete(at(BINDINGS, "{ns}.example")).gives(200, json!({"status": "Success"})),
+            delete(at(POLICIES, "{ns}.example")).gives(200, json!({"status": "Success"})),
+        ],
+    )
+}
+
+fn workloads() -> Case {
+    case(
+        "a Deployment is applied, and applied again",
+        [
+            apply(forced(DEPLOYMENTS, "d"), deployment("d", 0)).gives(201, json!({"spec": {"replicas": 0}})),
+            apply(forced(DEPLOYMENTS, "d"), deployment("d", 0))
+                .gives(200, json!({"metadata": {"generation": 1}, "spec": {"replicas": 0}}))
+                .in_part(CONTROLLERS),
         ],
     )
 }

@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::{
-    CONFIG_MAPS, EVENTS, LEASES, NAMESPACES, NEW_EVENTS, SECRETS, STATIONS, WIDGETS, at, config_map, gadget,
-    station, widget, with,
+    CONFIG_MAPS, DEFINITIONS, EVENTS, LEASES, NAMESPACES, NEW_EVENTS, SECRETS, STATEFUL_SETS, STATIONS,
+    WIDGETS, at, config_map, definitions::definition, gadget, station, widget, with, workloads::stateful_set,
 };
-use crate::conformance::row::{Case, case, get, post};
+use crate::conformance::row::{Case, case, delete, get, post};
 
 /// The cases.
 pub fn cases() -> Vec<Case> {
@@ -20,6 +20,8 @@ pub fn cases() -> Vec<Case> {
         generated(),
         dry(),
         taken(),
+        taken_built_in(),
+        references(),
         kinds_left_out(),
         set_by_the_server(),
     ]
@@ -339,6 +341,52 @@ fn set_by_the_server() -> Case {
                 .gives(201, json!({"metadata": {"generation": 1}})),
             post(CONFIG_MAPS, with(config_map("d"), &json!({"metadata": {"namespace": "{ns}"}}))).gives(201, json!({})),
             post(CONFIG_MAPS, with(config_map("e"), &json!({"metadata": {"namespace": "other"}}))).gives(400, json!({"reason": "BadRequest"})),
+        ],
+    )
+}
+
+fn taken_built_in() -> Case {
+    let event = || {
+        json!({
+            "metadata": {"name": "e"}, "eventTime": "2001-02-03T04:05:06.000007Z", "reportingController": "belay.dev/step",
+            "reportingInstance": "x", "action": "Migrate", "reason": "Done", "type": "Normal", "note": "all done",
+            "regarding": {"kind": "Pod", "name": "p", "namespace": "{ns}"},
+        })
+    };
+    let exists = |what: &str, name: &str| json!({"reason": "AlreadyExists", "message": format!("{what} \"{name}\" already exists")});
+    case(
+        "a name that is taken is taken for every kind",
+        [
+            post(SECRETS, json!({"metadata": {"name": "s"}})).gives(201, json!({})),
+            post(SECRETS, json!({"metadata": {"name": "s"}})).gives(409, exists("secrets", "s")),
+            post(NEW_EVENTS, event()).gives(201, json!({})),
+            post(NEW_EVENTS, event()).gives(409, exists("events.events.k8s.io", "e")),
+            post(STATEFUL_SETS, stateful_set("s")).gives(201, json!({})),
+            post(STATEFUL_SETS, stateful_set("s")).gives(409, exists("statefulsets.apps", "s")),
+            post(DEFINITIONS, definition()).gives(201, json!({})),
+            post(DEFINITIONS, definition())
+                .gives(409, exists("customresourcedefinitions.apiextensions.k8s.io", "things.{ns}.example")),
+            delete(at(DEFINITIONS, "things.{ns}.example"))
+                .gives(200, json!({}))
+                .in_part("controllers write it at once"),
+        ],
+    )
+}
+
+fn references() -> Case {
+    case(
+        "a reference to an object says nothing by an empty text",
+        [
+            post(
+                NEW_EVENTS,
+                json!({
+                    "metadata": {"name": "e"}, "eventTime": "2001-02-03T04:05:06.000007Z", "reportingController": "belay.dev/step",
+                    "reportingInstance": "x", "action": "Migrate", "reason": "Done", "type": "Normal", "note": "all done",
+                    "regarding": {"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": "{ns}", "uid": ""},
+                }),
+            )
+            .gives(201, json!({"regarding": {"name": "p", "uid": null}})),
+            get(at(EVENTS, "e")).gives(200, json!({"involvedObject": {"name": "p", "uid": null}})),
         ],
     )
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{DEFINITIONS, at, with};
-use crate::conformance::row::{Case, apply, case, delete, get, merge, post};
+use crate::conformance::row::{Case, apply, case, delete, delete_with, get, json_patch, merge, post};
 
 /// The cases.
 pub fn cases() -> Vec<Case> {
@@ -13,7 +13,7 @@ pub fn cases() -> Vec<Case> {
 const CONTROLLERS: &str = "controllers write it at once";
 
 /// A CRD of a group that is the case's own.
-fn definition() -> Value {
+pub(super) fn definition() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "things.{ns}.example"},
         "spec": {
@@ -63,6 +63,10 @@ fn life() -> Case {
             }}}]}}))
             .gives(200, json!({"metadata": {"generation": 2}})),
             post(format!("{THINGS}?dryRun=All"), with(thing(), &json!({"metadata": {"name": "u"}}))).gives(201, json!({"spec": {"b": "y"}})).eventually(),
+            json_patch(at(DEFINITIONS, "things.{ns}.example"), json!([{"op": "add", "path": "/metadata/annotations", "value": {"belay.dev/run": "1"}}]))
+                .gives(200, json!({"metadata": {"annotations": {"belay.dev/run": "1"}, "generation": 2}})),
+            delete_with(at(DEFINITIONS, "things.{ns}.example"), json!({"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}}))
+                .gives(409, json!({"reason": "Conflict"})),
             delete(at(DEFINITIONS, "things.{ns}.example")).gives(200, json!({"kind": "CustomResourceDefinition", "metadata": {"deletionTimestamp": "<time>", "finalizers": ["customresourcecleanup.apiextensions.k8s.io"]}})),
             get(at(DEFINITIONS, "things.{ns}.example")).gives(404, json!({"reason": "NotFound"})).eventually(),
             get(THINGS).gives(404, json!("404 page not found\n")).eventually(),

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    CONFIG_MAPS, DEPLOYMENTS, LEASES, NEW_EVENTS, PODS, SECRETS, STATIONS, WIDGETS, config_map, station,
-    widget, with,
+    CONFIG_MAPS, DEPLOYMENTS, LEASES, NEW_EVENTS, PODS, SECRETS, STATEFUL_SETS, STATIONS, WIDGETS,
+    config_map, station, widget, with,
 };
 use crate::conformance::row::{Case, Row, case, delete, get, post};
 use crate::server::Server;
@@ -21,6 +21,7 @@ pub fn cases() -> Vec<Case> {
         everywhere(),
         versions(),
         expired(),
+        others(),
     ]
 }
 
@@ -237,6 +238,21 @@ fn expired() -> Case {
                 }))
                 .after(Server::expire_tokens)
                 .simulation_only("a real server forgets versions after minutes"),
+        ],
+    )
+}
+
+fn others() -> Case {
+    let list = |collection: &str, kind: &str, version: &str| {
+        get(format!("{collection}?labelSelector=none"))
+            .gives(200, json!({"kind": kind, "apiVersion": version, "items": []}))
+    };
+    case(
+        "what nobody has made is listed as nothing",
+        [
+            list(STATEFUL_SETS, "StatefulSetList", "apps/v1"),
+            list("/api/v1/namespaces/{ns}/services", "ServiceList", "v1"),
+            list("/api/v1/namespaces/{ns}/serviceaccounts", "ServiceAccountList", "v1"),
         ],
     )
 }

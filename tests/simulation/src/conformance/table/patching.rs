@@ -1,8 +1,12 @@
 //! Merge patches and JSON patches.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{CONFIG_MAPS, SECRETS, STATIONS, WIDGETS, at, config_map, station, widget, with};
+use super::{
+    CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SECRETS, STATEFUL_SETS, STATIONS, WIDGETS, at, config_map, station,
+    widget, with,
+    workloads::{deployment, stateful_set},
+};
 use crate::conformance::row::{Case, case, get, json_patch, merge, post};
 
 /// The cases.
@@ -18,6 +22,10 @@ pub fn cases() -> Vec<Case> {
         dry(),
         identity(),
         missing(),
+        namespaces(),
+        labelled("a JSON patch reaches a Deployment", DEPLOYMENTS, deployment("w", 0)),
+        labelled("a JSON patch reaches a StatefulSet", STATEFUL_SETS, stateful_set("w")),
+        absent(),
     ]
 }
 
@@ -251,6 +259,59 @@ fn missing() -> Case {
                 "NotFound",
                 "widgets.fixture.belay.dev \"a\" not found",
             ),
+        ],
+    )
+}
+
+fn namespaces() -> Case {
+    let tested = |version: &str| {
+        json!([
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": "/metadata/labels/l", "value": "1"},
+        ])
+    };
+    case(
+        "a namespace is patched like any other object",
+        [
+            get(at(NAMESPACES, "{ns}")).gives(200, json!({})).keep("ns"),
+            json_patch(at(NAMESPACES, "{ns}?fieldManager=belay"), tested("{rv:ns}"))
+                .gives(200, json!({"metadata": {"labels": {"l": "1"}, "resourceVersion": "<rv-2>"}})),
+            json_patch(at(NAMESPACES, "{ns}?fieldManager=belay"), tested("{rv:ns}"))
+                .gives(422, json!({"reason": "Invalid"})),
+            merge(
+                at(NAMESPACES, "{ns}?fieldManager=belay"),
+                json!({"metadata": {"resourceVersion": "{rv:ns}", "labels": {"l": "2"}}}),
+            )
+            .gives(409, json!({"reason": "Conflict"})),
+        ],
+    )
+}
+
+/// Each kind has a case of its own: controllers write it at once, and versions are counted within a case.
+fn labelled(name: &'static str, collection: &str, object: Value) -> Case {
+    let patch = json!([
+        {"op": "test", "path": "/metadata/name", "value": "w"},
+        {"op": "add", "path": "/metadata/labels", "value": {"l": "1"}},
+    ]);
+    case(
+        name,
+        [
+            json_patch(at(collection, "w"), patch.clone()).gives(404, json!({"reason": "NotFound"})),
+            post(collection, object).gives(201, json!({})),
+            json_patch(at(collection, "w"), patch)
+                .gives(200, json!({"metadata": {"labels": {"l": "1"}, "generation": 1}}))
+                .in_part("controllers write it at once"),
+        ],
+    )
+}
+
+fn absent() -> Case {
+    let patch = || json!([{"op": "add", "path": "/metadata/labels", "value": {"l": "1"}}]);
+    case(
+        "a JSON patch of what is not there finds nothing",
+        [
+            json_patch(at(WIDGETS, "w"), patch()).gives(404, json!({"reason": "NotFound"})),
+            json_patch(at(STATIONS, "none-{ns}"), patch()).gives(404, json!({"reason": "NotFound"})),
         ],
     )
 }

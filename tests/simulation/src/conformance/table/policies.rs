@@ -15,8 +15,8 @@ const TRIGGERS: &str = "/apis/eventing.knative.dev/v1alpha1/namespaces/{ns}/trig
 const LINKS: &str = "/apis/messaging.knative.dev/v1alpha1/namespaces/{ns}/subscriptions";
 const INSTANCES: &str = "/apis/servicecatalog.k8s.io/v1beta1/namespaces/{ns}/serviceinstances";
 const SERVICES: &str = "/apis/serving.knative.dev/v1alpha1/namespaces/{ns}/services";
-const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
-const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+pub(super) const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+pub(super) const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 
 fn refused(policy: &str, kind: &str, name: &str, message: &str) -> Value {
     json!({
@@ -166,6 +166,14 @@ fn services() -> Case {
     )
 }
 
+/// A binding of a policy of the case's own.
+pub(super) fn binding() -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "{ns}.example"},
+        "spec": {"policyName": "{ns}.example", "validationActions": ["Deny"]},
+    })
+}
+
 fn own() -> Case {
     let rule = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "{ns}.example"},
@@ -175,17 +183,13 @@ fn own() -> Case {
             "validations": [{"expression": "object.metadata.name != '{ns}'", "message": "not this one"}],
         },
     });
-    let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "{ns}.example"},
-        "spec": {"policyName": "{ns}.example", "validationActions": ["Deny"]},
-    });
     case(
         "policies and bindings are objects like others",
         [
             post(POLICIES, rule).gives(201, json!({"metadata": {"generation": 1}})).left_out(
                 "only the expressions of the stand-ins' policies are known: there is no interpreter of CEL",
             ),
-            post(BINDINGS, binding).gives(201, json!({"spec": {"validationActions": ["Deny"]}})),
+            post(BINDINGS, binding()).gives(201, json!({"spec": {"validationActions": ["Deny"]}})),
             get(at(BINDINGS, "{ns}.example")).gives(200, json!({"kind": "ValidatingAdmissionPolicyBinding"})),
             delete(at(BINDINGS, "{ns}.example")).gives(200, json!({"status": "Success"})),
             delete(at(POLICIES, "{ns}.example")).gives(200, json!({"status": "Success"})),

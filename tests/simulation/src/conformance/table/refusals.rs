@@ -3,12 +3,12 @@
 use http::Method;
 use serde_json::json;
 
-use super::{CONFIG_MAPS, LEASES, SECRETS, STATIONS, WIDGETS, at, config_map, widget, with};
+use super::{CONFIG_MAPS, GADGETS, LEASES, SECRETS, STATIONS, WIDGETS, at, config_map, gadget, widget, with};
 use crate::conformance::row::{APPLY, Case, JSON, MERGE, case, delete, get, merge, post, put, send};
 
 /// The cases.
 pub fn cases() -> Vec<Case> {
-    vec![names(), metadata(), bodies(), methods(), types(), strict(), scopes(), data(), queries()]
+    vec![names(), metadata(), bodies(), methods(), types(), strict(), scopes(), data(), sizes(), queries()]
 }
 
 fn names() -> Case {
@@ -206,6 +206,36 @@ fn data() -> Case {
             post(SECRETS, json!({"metadata": {"name": "tls"}, "type": "kubernetes.io/tls", "data": {}}))
                 .gives(422, json!({"reason": "Invalid"})),
             post(SECRETS, json!({"metadata": {"name": "big"}, "data": {"x": "A".repeat(1_398_108)}}))
+                .gives(422, json!({"reason": "Invalid"})),
+        ],
+    )
+}
+
+fn sizes() -> Case {
+    let large =
+        |name: &str, bytes: usize| with(gadget(name), &json!({"spec": {"widget": "x".repeat(bytes)}}));
+    let annotated = |bytes: usize| json!({"metadata": {"annotations": {"a": "x".repeat(bytes)}}});
+    let too_large = || json!({"message": "etcdserver: request is too large"});
+    case(
+        "an object, and what is sent, can only be so large",
+        [
+            post(GADGETS, large("a", 1_570_000))
+                .gives(201, json!({"kind": "Gadget"}))
+                .in_part("there is no use in keeping so many bytes"),
+            merge(at(GADGETS, "a"), annotated(10_000)).gives(500, too_large()),
+            post(GADGETS, large("b", 1_573_000)).gives(500, too_large()),
+            post(GADGETS, large("b", 2_100_000))
+                .gives(500, json!({"message": "~trying to send message larger than max"}))
+                .in_part("the message tells the size of a message to etcd"),
+            post(GADGETS, large("b", 3_145_728)).gives(413, json!({"reason": "RequestEntityTooLarge"})),
+            merge(at(GADGETS, "a"), annotated(3_145_728))
+                .gives(413, json!({"reason": "RequestEntityTooLarge"})),
+            put(at(GADGETS, "a"), large("a", 3_145_728))
+                .gives(413, json!({"reason": "RequestEntityTooLarge"})),
+            post(CONFIG_MAPS, with(config_map("a"), &annotated(262_143)))
+                .gives(201, json!({"kind": "ConfigMap"}))
+                .in_part("there is no use in keeping so many bytes"),
+            post(CONFIG_MAPS, with(config_map("b"), &annotated(262_144)))
                 .gives(422, json!({"reason": "Invalid"})),
         ],
     )

@@ -2,7 +2,10 @@
 
 use serde_json::json;
 
-use super::{CONFIG_MAPS, LEASES, SECRETS, STATIONS, WIDGETS, at, config_map, station, widget, with};
+use super::{
+    CONFIG_MAPS, LEASES, PODS, SECRETS, STATIONS, WIDGETS, at, config_map, station, widget, with,
+    workloads::pod,
+};
 use crate::conformance::row::{Case, case, get, post, put, put_changed};
 
 /// The cases.
@@ -18,6 +21,8 @@ pub fn cases() -> Vec<Case> {
         status(),
         dry(),
         upsert(),
+        secrets(),
+        pods(),
     ]
 }
 
@@ -266,6 +271,38 @@ fn upsert() -> Case {
                 json!({"metadata": {"name": "a"}, "spec": {"holderIdentity": "x", "leaseDurationSeconds": 15}}),
             )
             .gives(201, json!({"metadata": {"name": "a"}})),
+        ],
+    )
+}
+
+fn secrets() -> Case {
+    case(
+        "a Secret with an old version is not replaced",
+        [
+            post(SECRETS, json!({"metadata": {"name": "s"}, "data": {"x": "AA=="}}))
+                .gives(201, json!({}))
+                .keep("s"),
+            put_changed(at(SECRETS, "s?fieldManager=belay&timeout=10s"), "s", json!({"data": {"x": "AAA="}}))
+                .gives(200, json!({"data": {"x": "AAA="}})),
+            put_changed(at(SECRETS, "s?fieldManager=belay&timeout=10s"), "s", json!({"data": {"x": "AQ=="}}))
+                .gives(409, json!({"reason": "Conflict", "details": {"name": "s", "kind": "secrets"}})),
+        ],
+    )
+}
+
+fn pods() -> Case {
+    let running = json!({"metadata": {"resourceVersion": null}, "status": {"phase": "Running", "containerStatuses": null}});
+    case(
+        "the status of a pod is replaced at its path, and nothing else with it",
+        [
+            post(PODS, pod("p")).gives(201, json!({})).eventually().keep("p"),
+            put_changed(
+                at(PODS, "p/status?fieldManager=standins"),
+                "p",
+                with(running, &json!({"spec": {"hostname": "other"}})),
+            )
+            .gives(200, json!({"status": {"phase": "Running"}, "spec": {"hostname": null}}))
+            .in_part("a scheduler says that there is no node"),
         ],
     )
 }

@@ -2,8 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{CONFIG_MAPS, GADGETS, LEASES, STATIONS, WIDGETS, at, config_map, gadget, station, widget, with};
-use crate::conformance::row::{Case, case, delete, get, merge, post, watch};
+use super::{
+    CONFIG_MAPS, DEFINITIONS, DEPLOYMENTS, GADGETS, LEASES, PODS, STATEFUL_SETS, STATIONS, WIDGETS, at,
+    config_map, gadget, station, widget, with,
+    workloads::{deployment, pod, stateful_set},
+};
+use crate::conformance::row::{Case, Row, case, delete, get, merge, post, watch};
 
 /// The cases.
 pub fn cases() -> Vec<Case> {
@@ -12,6 +16,10 @@ pub fn cases() -> Vec<Case> {
         from_nothing(),
         selectors(),
         built_in(),
+        deployments(),
+        stateful_sets(),
+        pods(),
+        definitions(),
         held(),
         nothing(),
         cluster(),
@@ -141,6 +149,44 @@ fn built_in() -> Case {
             watch("/api/v1/configmaps?resourceVersion={rv:a}&labelSelector=case%3D{ns}", &[json!({"type": "MODIFIED", "object": {"kind": "ConfigMap", "data": {"a": "2"}}})]),
         ],
     )
+}
+
+/// Of an object that its controllers write at once: how often they do is theirs. Each has a case of its own, since versions
+/// are counted within a case.
+fn begins(path: &str, kind: &str, name: &str) -> Row {
+    let first = json!({"type": "ADDED", "object": {"kind": kind, "metadata": {"name": name}}});
+    watch(format!("{path}?fieldSelector=metadata.name%3D{name}"), &[Value::Null])
+        .gives(200, json!({"$has": [first]}))
+        .in_part("controllers write it at once")
+}
+
+fn deployments() -> Case {
+    case(
+        "Deployments are watched like others",
+        [post(DEPLOYMENTS, deployment("d", 0)).gives(201, json!({})), begins(DEPLOYMENTS, "Deployment", "d")],
+    )
+}
+
+fn stateful_sets() -> Case {
+    case(
+        "StatefulSets are watched like others",
+        [
+            post(STATEFUL_SETS, stateful_set("s")).gives(201, json!({})),
+            begins(STATEFUL_SETS, "StatefulSet", "s"),
+        ],
+    )
+}
+
+fn pods() -> Case {
+    case(
+        "pods are watched like others",
+        [post(PODS, pod("p")).gives(201, json!({})).eventually(), begins(PODS, "Pod", "p")],
+    )
+}
+
+fn definitions() -> Case {
+    let widgets = "widgets.fixture.belay.dev";
+    case("CRDs are watched like others", [begins(DEFINITIONS, "CustomResourceDefinition", widgets)])
 }
 
 fn held() -> Case {

@@ -22,6 +22,7 @@ pub fn cases() -> Vec<Case> {
         deleted_pods(),
         held_pods(),
         dry(),
+        gone(),
     ]
 }
 
@@ -32,8 +33,13 @@ pub fn deployment(name: &str, replicas: u16) -> Value {
     fixtures::deployment(name, "{ns}", replicas, "example/image:1")
 }
 
+/// A StatefulSet without pods.
+pub fn stateful_set(name: &str) -> Value {
+    fixtures::workload(&kinds::STATEFUL_SET, name, "{ns}", 0, "example/image:1")
+}
+
 /// A pod that nobody schedules.
-fn pod(name: &str) -> Value {
+pub fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
         "spec": {"automountServiceAccountToken": false, "containers": [{"name": "main", "image": "example/image:1"}]},
@@ -66,7 +72,7 @@ fn stateful() -> Case {
     case(
         "a StatefulSet comes back with its defaults",
         [
-            post(STATEFUL_SETS, fixtures::workload(&kinds::STATEFUL_SET, "s", "{ns}", 0, "example/image:1")).gives(
+            post(STATEFUL_SETS, stateful_set("s")).gives(
                 201,
                 json!({"metadata": {"generation": 1}, "spec": {"replicas": 0, "podManagementPolicy": "OrderedReady", "updateStrategy": {"type": "RollingUpdate"}}}),
             ),
@@ -84,7 +90,7 @@ fn replicas() -> Case {
         "a ReplicaSet makes its pods",
         [
             post(REPLICA_SETS, fixtures::workload(&kinds::REPLICA_SET, "r", "{ns}", 1, "example/image:1")).gives(201, json!({"metadata": {"generation": 1}, "status": {"replicas": 0}})),
-            get(at(REPLICA_SETS, "r")).gives(200, json!({"status": {"replicas": 1, "fullyLabeledReplicas": 1, "observedGeneration": 1}})).eventually().in_part(CONTROLLERS),
+            get(at(REPLICA_SETS, "r")).gives(200, json!({"status": {"replicas": 1, "fullyLabeledReplicas": 1, "observedGeneration": 1, "terminatingReplicas": 0}})).eventually().in_part(CONTROLLERS),
             get(format!("{PODS}?labelSelector=app%3Dr")).gives(200, json!({"items": [{"metadata": {"name": "r-<generated-1>", "generateName": "r-", "labels": {"app": "r"}, "ownerReferences": [{"kind": "ReplicaSet", "name": "r"}]}, "status": {"phase": "Pending"}}]})).in_part(CONTROLLERS),
             merge(at(REPLICA_SETS, "r/scale"), json!({"spec": {"replicas": 0}})).gives(200, json!({"kind": "Scale"})).in_part(CONTROLLERS),
             get(format!("{PODS}?labelSelector=app%3Dr")).gives(200, json!({"items": []})).eventually(),
@@ -137,7 +143,7 @@ fn rollout() -> Case {
         "a Deployment has a ReplicaSet, which has pods, and all go with it",
         [
             post(format!("{DEPLOYMENTS}?fieldManager=helm"), deployment("d", 1)).gives(201, json!({})),
-            get(at(DEPLOYMENTS, "d")).gives(200, json!({"metadata": {"annotations": {"deployment.kubernetes.io/revision": "1"}}, "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "unavailableReplicas": 1, "availableReplicas": null}})).eventually().in_part(CONTROLLERS),
+            get(at(DEPLOYMENTS, "d")).gives(200, json!({"metadata": {"annotations": {"deployment.kubernetes.io/revision": "1"}}, "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "unavailableReplicas": 1, "availableReplicas": null, "terminatingReplicas": 0}})).eventually().in_part(CONTROLLERS),
             get(format!("{REPLICA_SETS}?labelSelector=app%3Dd")).gives(
                 200,
                 json!({"items": [{"metadata": {"ownerReferences": [{"kind": "Deployment", "name": "d", "controller": true}], "labels": {"app": "d", "pod-template-hash": "<any>"}}, "spec": {"replicas": 1}}]}),
@@ -198,7 +204,7 @@ fn immutable() -> Case {
         [
             post(DEPLOYMENTS, deployment("d", 0)).gives(201, json!({})),
             merge(at(DEPLOYMENTS, "d"), json!({"spec": {"selector": {"matchLabels": {"app": "e"}}, "template": {"metadata": {"labels": {"app": "e"}}}}})).gives(422, json!({"reason": "Invalid"})).in_part("it prints the selector as Go does"),
-            post(STATEFUL_SETS, fixtures::workload(&kinds::STATEFUL_SET, "s", "{ns}", 0, "example/image:1")).gives(201, json!({})),
+            post(STATEFUL_SETS, stateful_set("s")).gives(201, json!({})),
             merge(at(STATEFUL_SETS, "s"), json!({"spec": {"serviceName": "other"}})).gives(422, json!({"reason": "Invalid"})).in_part("it lists what else may be changed"),
         ],
     )
@@ -276,6 +282,27 @@ fn dry() -> Case {
             delete_with(at(DEPLOYMENTS, "e?dryRun=All"), json!({"propagationPolicy": "Foreground", "preconditions": {"uid": "{uid:e}"}, "dryRun": ["All"]})).gives(200, json!({})).in_part(CONTROLLERS),
             put_changed(at(DEPLOYMENTS, "e?dryRun=All"), "e", json!({"metadata": {"resourceVersion": null}, "spec": {"replicas": 3}})).gives(200, json!({"spec": {"replicas": 3}, "metadata": {"generation": 2}})).in_part(CONTROLLERS),
             get(at(DEPLOYMENTS, "e")).gives(200, json!({"spec": {"replicas": 0}, "metadata": {"generation": 1, "deletionTimestamp": null}})).in_part(CONTROLLERS),
+        ],
+    )
+}
+
+fn gone() -> Case {
+    let absent = |collection: &str, what: &str| {
+        delete(at(collection, "none")).refused(404, "NotFound", &format!("{what} \"none\" not found"))
+    };
+    case(
+        "what is not there cannot be deleted",
+        [
+            absent(DEPLOYMENTS, "deployments.apps"),
+            absent(STATEFUL_SETS, "statefulsets.apps"),
+            absent(REPLICA_SETS, "replicasets.apps"),
+            absent(PODS, "pods"),
+            post(REPLICA_SETS, fixtures::workload(&kinds::REPLICA_SET, "r", "{ns}", 0, "example/image:1"))
+                .gives(201, json!({})),
+            delete(at(REPLICA_SETS, "r")).gives(
+                200,
+                json!({"status": "Success", "details": {"kind": "replicasets", "group": "apps"}}),
+            ),
         ],
     )
 }

@@ -257,6 +257,12 @@ impl<'a> Rollout<'a> {
         put_count(&mut status, "readyReplicas", sum("/status/readyReplicas"));
         put_count(&mut status, "availableReplicas", available);
         put_count(&mut status, "unavailableReplicas", self.total() - available);
+        // Nothing is said of it until all sets have said so.
+        let terminating: Option<Vec<i64>> =
+            self.all().map(|set| set.pointer("/status/terminatingReplicas")?.as_i64()).collect();
+        if let Some(terminating) = terminating {
+            status["terminatingReplicas"] = terminating.iter().sum::<i64>().into();
+        }
         let (truth, reason, message) = if available >= self.desired - self.max_unavailable {
             ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
         } else {

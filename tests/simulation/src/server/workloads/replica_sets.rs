@@ -18,11 +18,13 @@ pub(super) fn reconcile<O: Objects>(pass: &mut Pass<'_, O>) {
     let mut pods = pass.by_owner("pods");
     for set in sets {
         let pods = pods.remove(uid(&set)).unwrap_or_default();
+        let terminating = pods.iter().filter(|pod| is_terminating(pod)).count();
         let active: Vec<Arc<Value>> = pods.into_iter().filter(|pod| is_active(pod)).collect();
         if !is_terminating(&set) {
             scale(pass, &set, &active);
         }
-        let status = status(pass, &set, &active);
+        let mut status = status(pass, &set, &active);
+        status["terminatingReplicas"] = terminating.into();
         pass.update_status("replicasets", &set, status);
     }
 }
