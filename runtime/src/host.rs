@@ -179,18 +179,37 @@ fn here() -> Option<Place> {
     (!boot.is_empty() && !pids.is_empty()).then_some(Place { boot, pids })
 }
 
-/// The start time of a process, field 22 of its stat; the name in field 2 may hold blanks and parentheses.
+/// When a process started, if it has not ended.
 fn started(pid: u32) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    start_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The start time, field 22 of a line of `/proc/PID/stat`, unless the process has ended.
+///
+/// A zombie has ended: its parent has not asked for the exit code yet. But a killed process is one as soon as its first thread
+/// has ended, and the others may still be in a call: while there are any (field 20), it lives.
+fn start_of(stat: &str) -> Option<String> {
+    // The name in field 2 may hold blanks and parentheses.
     let after_name = stat.rsplit_once(')')?.1;
-    let mut fields = after_name.split_whitespace();
-    // A zombie has ended: its parent only has not asked for the exit code yet.
-    (fields.next()? != "Z").then(|| fields.nth(18).map(str::to_owned)).flatten()
+    let fields: Vec<&str> = after_name.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).copied();
+    let ended = field(3)? == "Z" && field(20)?.parse::<u32>().ok()? <= 1;
+    if ended { None } else { field(22).map(str::to_owned) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_has_ended_when_its_last_thread_has() {
+        let stat = |state, threads| {
+            format!("42 (a) S (b) {state} 1 2 3 0 -1 4194304 5 6 7 8 9 10 11 12 20 0 {threads} 0 4711 13 14")
+        };
+        assert_eq!(start_of(&stat("S", 9)), Some("4711".to_owned()));
+        assert_eq!(start_of(&stat("Z", 9)), Some("4711".to_owned()));
+        assert_eq!(start_of(&stat("Z", 1)), None);
+    }
 
     #[test]
     fn a_process_is_judged_only_from_where_its_id_means_something() {

@@ -89,13 +89,26 @@ func TestNames(t *testing.T) {
 func TestStartTimeIsReadBehindAnyProgramName(t *testing.T) {
 	const rest = " S 1 2 3 0 -1 4194304 5 6 7 8 9 10 11 12 20 0 1 0 4711 13 14"
 	for _, name := range []string{"etcd", "tmux: server", "a) S (b", ")"} {
-		state, started, err := parseStat("42 (" + name + ")" + rest)
-		if err != nil || state != "S" || started != 4711 {
-			t.Errorf("%q: %s, %d, %v", name, state, started, err)
+		read, err := parseStat("42 (" + name + ")" + rest)
+		if err != nil || read != (stat{"S", 1, 4711}) {
+			t.Errorf("%q: %v, %v", name, read, err)
 		}
 	}
-	if _, _, err := parseStat("42 (x) S 1"); err == nil {
+	if _, err := parseStat("42 (x) S 1"); err == nil {
 		t.Error("a line that is too short was accepted")
+	}
+}
+
+func TestAKilledProcessHasEndedWhenItsLastThreadHas(t *testing.T) {
+	for read, ended := range map[stat]bool{
+		{"S", 1, 4711}: false,
+		{"Z", 7, 4711}: false,
+		{"Z", 1, 4711}: true,
+		{"X", 0, 4711}: true,
+	} {
+		if read.ended() != ended {
+			t.Errorf("%v: ended is %t", read, read.ended())
+		}
 	}
 }
 

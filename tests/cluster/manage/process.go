@@ -27,20 +27,35 @@ func identify(pid int) (p process, ok bool) {
 	if err != nil {
 		return process{}, false
 	}
-	state, started, err := parseStat(string(data))
-	return process{pid, started}, err == nil && state != "Z" && state != "X"
+	stat, err := parseStat(string(data))
+	return process{pid, stat.started}, err == nil && !stat.ended()
 }
 
-// parseStat reads state and start time from /proc/PID/stat. The program's name stands in parentheses and may itself
-// hold spaces and parentheses, so the fields are counted from the last one.
-func parseStat(stat string) (state string, started uint64, err error) {
-	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
-	const startTime = 19 // field 22 of proc(5), counted from field 3
+// stat is what proc(5) tells of a process that matters here.
+type stat struct {
+	state   string
+	threads int
+	started uint64
+}
+
+// ended says that nothing of the process runs any more. A killed process whose first thread has ended is a zombie already while
+// its other threads still end, and until the last one has, its sockets listen.
+func (s stat) ended() bool { return s.state == "X" || s.state == "Z" && s.threads <= 1 }
+
+// parseStat reads a line of /proc/PID/stat. The program's name stands in parentheses and may itself hold spaces and
+// parentheses, so the fields are counted from the last one.
+func parseStat(line string) (s stat, err error) {
+	fields := strings.Fields(line[strings.LastIndex(line, ")")+1:])
+	const threads, startTime = 17, 19 // fields 20 and 22 of proc(5), counted from field 3
 	if len(fields) <= startTime {
-		return "", 0, fmt.Errorf("cannot read %q", stat)
+		return s, fmt.Errorf("cannot read %q", line)
 	}
-	started, err = strconv.ParseUint(fields[startTime], 10, 64)
-	return fields[0], started, err
+	s.state = fields[0]
+	if s.threads, err = strconv.Atoi(fields[threads]); err != nil {
+		return s, err
+	}
+	s.started, err = strconv.ParseUint(fields[startTime], 10, 64)
+	return s, err
 }
 
 func (p process) alive() bool {
