@@ -22,7 +22,7 @@ use crate::{
     process::Process,
     respect::{End, respected},
     runner::Simulated,
-    world::World,
+    world::{AROUND, World},
 };
 
 /// Faults strike in the first runs of a story.
@@ -317,6 +317,10 @@ impl<S: Scenario> Story<'_, S> {
             self.simulated.run_with(&self.command, faults).await
         };
         let run = run.with_context(|| format!("run {}", number + 1))?;
+        // The controllers are late as long as the run lasts that they are late for.
+        if planned.iter().any(|one| one.mishap == Mishap::Disturbed(Disturbance::Lag)) {
+            self.world.move_behind(AROUND, Duration::ZERO);
+        }
         self.told.push(format!("run {}: {}; its log ends:\n{}", number + 1, run.exit, run.tail(25)));
         Ok(run)
     }
