@@ -298,6 +298,9 @@ async fn back_through(
                 actor.note(&entry.object, "void", "its namespace is being deleted");
                 Back::AsBefore
             }
+            Err(Broken::Call(failure)) => {
+                Back::Broken(format!("could not be undone: {}", sentence(Broken::Call(failure))))
+            }
             Err(other) => Back::Broken(sentence(other)),
         };
         match back {
@@ -934,7 +937,8 @@ mod tests {
         let (undone, deleted) = of_two_phases("new").await;
         assert_eq!(deleted, [""; 0]);
         let left: Vec<String> = undone.left.iter().map(|(object, why)| format!("{object} {why}")).collect();
-        let refused = "ConfigMap/ns/patched the API server refused the PATCH: 422 not like that";
+        let refused =
+            "ConfigMap/ns/patched could not be undone: the API server refused the PATCH: 422 not like that";
         let first = format!("ConfigMap/ns/first this step made it, and it stays, because {refused}");
         assert_eq!(
             left,
