@@ -1013,6 +1013,23 @@ mod tests {
         assert_eq!(fake.seen().iter().filter(|(method, _)| method == "PUT").count(), 1);
     }
 
+    #[tokio::test]
+    async fn the_entries_of_chains_of_which_nothing_is_left_are_not_read() {
+        let (bytes, count) =
+            pack(&["kept", "void"].map(|name| entry(name, &config_map(name, "v")))).unwrap().remove(0);
+        let chunk = Chunk { name: "belay-s-00".into(), sha256: hash(&bytes), entries: count };
+        let void = vec![kinds::CONFIG_MAP.object("ns", "void")];
+        let closed = Journal { chunks: vec![chunk], void, ..journal("r", Status::Done, 0..0) };
+        let secret = json!({"metadata": {"name": "belay-s-00"}, "data": {"entries": ByteString(bytes)}});
+        let head = stored_head(&serde_json::to_string(&closed).unwrap());
+        let answer = move |path: &str| if path.ends_with("-00") { secret.clone() } else { head.clone() };
+        let fake = crate::fake::Fake::new(move |_, path| (200, answer(path)));
+        let ledger = ledger_on(&fake).await;
+        let read = ledger.entries(&ledger.journals()[0]).await.unwrap();
+        let names: Vec<&str> = read.all().iter().map(|entry| entry.object.name.as_str()).collect();
+        assert_eq!(names, ["kept"]);
+    }
+
     #[test]
     fn an_unknown_format_is_refused_and_says_so() {
         let head = ByteString(br#"{"format": 9, "journals": []}"#.to_vec());

@@ -1,7 +1,7 @@
 //! The story of a run, from connecting to the verdict.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -997,14 +997,10 @@ impl<S: Step> Run<'_, S> {
     /// that this run left alone an earlier attempt may have done something, and that stays to be taken back.
     async fn void(&self, migration: &Migration) -> Vec<ObjectRef> {
         let left_alone = self.skipped.iter().filter(|_| migration.own_open.is_none());
-        let nothing_left: HashSet<&ObjectRef> = self.taken_back.iter().chain(left_alone).collect();
-        let finished: HashSet<&ObjectRef> = self.finished_subjects.iter().collect();
         let entries = migration.actor.entries().await;
-        let is_void = |subject: &&ObjectRef| nothing_left.contains(subject) && !finished.contains(subject);
-        let mut void: Vec<ObjectRef> =
-            entries.all().iter().map(|entry| &entry.chain).filter(is_void).cloned().collect();
-        void.sort();
-        void.dedup();
+        let journalled = entries.all().iter().map(|entry| &entry.chain);
+        let mut void =
+            nothing_left(journalled, self.taken_back.iter().chain(left_alone), &self.finished_subjects);
         if void.len() > CHAINS_IN_HEAD {
             log::warn!(
                 "{} chains were left alone: the journal cannot name so many, and a restore will look at them too",
@@ -1490,6 +1486,18 @@ fn is_fight(actor: &Actor, step: &Move, entries: &Entries) -> bool {
     !fields.is_empty() && actor.has_set(&step.object, &fields) && !is_made(step, entries)
 }
 
+/// Of the chains of a journal those that nothing is left of: each of them once, and none that was finished after all.
+fn nothing_left<'a>(
+    journalled: impl Iterator<Item = &'a ObjectRef>,
+    undone_or_left_alone: impl Iterator<Item = &'a ObjectRef>,
+    finished: &[ObjectRef],
+) -> Vec<ObjectRef> {
+    let mut nothing: HashSet<&ObjectRef> = undone_or_left_alone.collect();
+    finished.iter().for_each(|subject| drop(nothing.remove(subject)));
+    let left: BTreeSet<&ObjectRef> = journalled.filter(|subject| nothing.contains(subject)).collect();
+    left.into_iter().cloned().collect()
+}
+
 /// Chains that failed or were left alone in an earlier round are not tried again.
 fn leave_out(plan: &mut Plan, failed: &[(ObjectRef, String)], skipped: &HashSet<ObjectRef>) {
     for phase in plan.phases.iter_mut().chain(std::iter::once(&mut plan.point_of_no_return)) {
@@ -1574,6 +1582,18 @@ mod tests {
         assert_eq!(left, ["b", "b"]);
         leave_out(&mut of_a, &[(map("b"), "failed".to_owned())], &HashSet::new());
         assert_eq!(of_a.chains().count(), 0);
+    }
+
+    #[test]
+    fn a_restore_passes_over_the_chains_of_which_nothing_is_left() {
+        let map = |name: &str| kinds::CONFIG_MAP.object("ns", name);
+        let (done, failed, skipped) = (map("done"), map("failed"), map("skipped"));
+        let (tried_again, not_journalled) = (map("tried-again"), map("not-journalled"));
+        let journalled = [&skipped, &done, &tried_again, &failed, &skipped];
+        let left = [&failed, &skipped, &tried_again, &not_journalled];
+        let finished = [done.clone(), tried_again.clone()];
+        let void = nothing_left(journalled.into_iter(), left.into_iter(), &finished);
+        assert_eq!(void, [failed, skipped]);
     }
 
     #[test]
