@@ -606,9 +606,7 @@ impl Actor {
                     // Another one bears the name: the one that was to go is gone.
                     return Ok(false);
                 }
-                *image = PreImage::of(found);
-                let image = image.clone();
-                Box::pin(self.journal_again(step, |entry| entry.before = Before::Object(image))).await?;
+                Box::pin(self.journal_as_found(step, image, found)).await?;
             }
             if is_going(found) {
                 let gone = uid(found).to_owned();
@@ -628,9 +626,7 @@ impl Actor {
                 && without_server_fields(found) != image.object.value()
             {
                 // Somebody changed it since it was journalled: what undo restores must be the newest.
-                *image = PreImage::of(found);
-                let image = image.clone();
-                Box::pin(self.journal_again(step, |entry| entry.before = Before::Object(image))).await?;
+                Box::pin(self.journal_as_found(step, image, found)).await?;
             }
             let precondition = Precondition {
                 uid: uid(found).to_owned(),
@@ -1105,15 +1101,29 @@ impl Actor {
         step: &Move,
         there: &[(ObjectRef, Value)],
     ) -> Result<(), Broken> {
-        let mut newer = None;
-        if let Some(Action::Recreate(known)) = self.entries().await.find(step).map(|entry| &entry.action) {
-            let companions: Vec<Companion> = known.companions.iter().map(|one| one.as_in(there)).collect();
-            if companions.iter().zip(&known.companions).any(|(now, known)| now.image != known.image) {
-                newer = Some(Action::Recreate(Arc::new(Removal { companions, ..(**known).clone() })));
+        let entries = self.entries().await;
+        let Some(Action::Recreate(known)) = entries.find(step).map(|entry| &entry.action) else {
+            return Ok(());
+        };
+        let mut companions = known.companions.clone();
+        let mut changed = false;
+        for companion in &mut companions {
+            if let Some(now) = companion.changed_in(there) {
+                (*companion, changed) = (now, true);
             }
         }
-        let Some(action) = newer else { return Ok(()) };
+        if !changed {
+            return Ok(());
+        }
+        let action = Action::Recreate(Arc::new(Removal { companions, ..(**known).clone() }));
         self.journal_again(step, |entry| entry.action = action).await
+    }
+
+    /// Journals an object as it is now, before it is taken away.
+    async fn journal_as_found(&self, step: &Move, known: &mut PreImage, found: &Value) -> Result<(), Broken> {
+        *known = PreImage::of(found);
+        let image = known.clone();
+        self.journal_again(step, |entry| entry.before = Before::Object(image)).await
     }
 
     /// Journals a newer pre-image of a move, before the move is made.

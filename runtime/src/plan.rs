@@ -204,20 +204,19 @@ impl Companion {
         self
     }
 
-    /// The same, with the object as it is among these, if somebody has changed it since. Owner references are not their
-    /// change: a move of the same chain may have taken one off, and undoes that by itself.
+    /// With the object as it is among these; none if nobody has changed it. Owner references are not somebody's change: a
+    /// move of the same chain may have taken one off, and undoes that by itself.
     #[must_use]
-    pub(crate) fn as_in(&self, there: &[(ObjectRef, Value)]) -> Self {
-        let Some(image) = self.image.as_ref().map(Body::value) else { return self.clone() };
+    pub(crate) fn changed_in(&self, there: &[(ObjectRef, Value)]) -> Option<Self> {
+        let image = self.image.as_ref()?.value();
         let own = |object: &Value| {
             let mut own = without_server_fields(object);
             own["metadata"].as_object_mut().map(|metadata| metadata.remove("ownerReferences"));
             own
         };
-        let is_changed = |live: &Value| uid(live) == uid(&image) && own(live) != own(&image);
-        let now = there.iter().find(|(one, _)| self.scope.object().as_ref() == Some(one));
-        let now = now.filter(|(_, live)| is_changed(live)).map(|(_, live)| Body::of(live));
-        Self { image: now.or_else(|| self.image.clone()), ..self.clone() }
+        let (_, live) = there.iter().find(|(one, _)| self.scope.object().as_ref() == Some(one))?;
+        let is_changed = uid(live) == uid(&image) && own(live) != own(&image);
+        is_changed.then(|| Self { image: Some(Body::of(live)), ..self.clone() })
     }
 
     /// Asks whether it is as before. What is going does not count.
@@ -1032,15 +1031,13 @@ mod tests {
         };
         let was = live("1", "old", json!([{"uid": "owner"}]));
         let known = Companion::of(&object, Some(&Item::new(object.clone(), Some(&was), None)));
-        let label_in = |there: Value| {
-            let image = known.as_in(&[(object.clone(), there)]).image.unwrap().value();
-            text(&image, "/metadata/labels/a").unwrap().to_owned()
-        };
-        assert_eq!(label_in(live("1", "new", json!([]))), "new");
-        assert_eq!(label_in(live("2", "new", json!([]))), "old");
-        let unowned = known.as_in(&[(object.clone(), live("1", "old", json!([])))]);
-        assert_eq!(unowned.image, known.image);
-        assert_eq!(known.as_in(&[]).image, known.image);
+        let changed_in = |there: Value| known.changed_in(&[(object.clone(), there)]);
+        let newer = changed_in(live("1", "new", json!([]))).unwrap().image.unwrap().value();
+        assert_eq!(text(&newer, "/metadata/labels/a"), Some("new"));
+        for same in [live("2", "new", json!([])), live("1", "old", json!([]))] {
+            assert!(changed_in(same).is_none());
+        }
+        assert!(known.changed_in(&[]).is_none());
     }
 
     #[test]
