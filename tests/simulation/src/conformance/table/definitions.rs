@@ -65,6 +65,8 @@ fn life() -> Case {
             post(format!("{THINGS}?dryRun=All"), with(thing(), &json!({"metadata": {"name": "u"}}))).gives(201, json!({"spec": {"b": "y"}})).eventually(),
             json_patch(at(DEFINITIONS, "things.{ns}.example"), json!([{"op": "add", "path": "/metadata/annotations", "value": {"belay.dev/run": "1"}}]))
                 .gives(200, json!({"metadata": {"annotations": {"belay.dev/run": "1"}, "generation": 2}})),
+            json_patch(at(DEFINITIONS, "things.{ns}.example"), json!([{"op": "test", "path": "/metadata/annotations/belay.dev~1run", "value": "2"}]))
+                .gives(422, json!({"kind": "Status", "reason": "Invalid"})),
             delete_with(at(DEFINITIONS, "things.{ns}.example"), json!({"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}}))
                 .gives(409, json!({"reason": "Conflict"})),
             delete(at(DEFINITIONS, "things.{ns}.example")).gives(200, json!({"kind": "CustomResourceDefinition", "metadata": {"deletionTimestamp": "<time>", "finalizers": ["customresourcecleanup.apiextensions.k8s.io"]}})),
