@@ -26,8 +26,7 @@ use crate::{
         without_server_fields,
     },
     plan::{
-        Action, Chain, Check, Closing, Companion, Field, Finding, Move, Owner, Progress, Removal, Test, Wait,
-        shown,
+        Action, Chain, Check, Closing, Field, Finding, Move, Owner, Progress, Removal, Test, Wait, shown,
     },
     watch::{Everywhere, Scope, View, Watches},
 };
@@ -602,7 +601,7 @@ impl Actor {
             if let Some(image) = &mut known
                 && image.uid != uid(found)
             {
-                if !self.is_restored(step, image, found) {
+                if !self.is_restored(step, found, &*self.entries().await) {
                     // Another one bears the name: the one that was to go is gone.
                     return Ok(false);
                 }
@@ -831,24 +830,19 @@ impl Actor {
         !lock(tried).contains(&hash_of(&(&entry.object, entry.action.key())))
     }
 
-    /// Whether a move takes away what an earlier attempt had taken away already, and has restored since: its undo could not
-    /// be marked in the journal.
-    pub(crate) fn is_undone(&self, step: &Move, entries: &Entries) -> bool {
-        let image = entries.find(step).and_then(Entry::pre_image);
-        image
-            .zip(step.live.as_ref().map(Body::value))
-            .is_some_and(|(image, live)| image.uid != uid(&live) && self.is_restored(step, image, &live))
+    /// What this process has deleted, by hashes, where it goes on with the journal of an earlier attempt: what else is there
+    /// again just as it was, that attempt has restored.
+    pub(crate) fn deleted_since_resuming(&self) -> Option<HashSet<u64>> {
+        self.tried.is_none().then(|| lock(&self.deleted).clone())
     }
 
-    /// Whether an object that bears another uid than its pre-image was restored from it by an earlier attempt. One that was
-    /// recreated looks the same, and is what it shall be.
-    fn is_restored(&self, step: &Move, image: &PreImage, found: &Value) -> bool {
+    /// Whether what a move is to delete bears another uid because an earlier attempt has restored it.
+    pub(crate) fn is_restored(&self, step: &Move, live: &Value, entries: &Entries) -> bool {
         let resumes = self.tried.is_none();
         resumes
             && matches!(step.action, Action::Delete(_))
-            && !is_going(found)
             && !lock(&self.deleted).contains(&hash_of(&step.object))
-            && without_server_fields(found) == image.object.value()
+            && entries.is_restored(&step.object, live)
     }
 
     /// Whether this process has made an object, and has not taken it back.
@@ -1278,7 +1272,8 @@ impl Actor {
     }
 }
 
-fn hash_of(what: &impl Hash) -> u64 {
+/// A short name for something, where there may be thousands.
+pub(crate) fn hash_of(what: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
     hasher.finish()

@@ -221,6 +221,11 @@ impl PreImage {
         }
         whole
     }
+
+    /// Whether another object that bears its name was restored from it, or is as if it were.
+    fn is_restored_as(&self, live: &Value) -> bool {
+        self.uid != uid(live) && !is_going(live) && without_server_fields(live) == self.object.value()
+    }
 }
 
 /// The part of managedFields that is about more than the status, which a pre-image does not bring back.
@@ -348,6 +353,13 @@ impl Entries {
                     && (namespace.is_none() || object.namespace.as_deref() == namespace)
             })
             .map(|(object, _)| object)
+    }
+
+    /// Whether an object that the journal's moves were to delete was deleted and restored: its undo could not be marked in
+    /// the journal. One that was recreated looks the same, and is what it shall be.
+    pub(crate) fn is_restored(&self, object: &ObjectRef, live: &Value) -> bool {
+        let deleted = self.of(object).rev().find(|entry| matches!(entry.action, Action::Delete(_)));
+        deleted.and_then(Entry::pre_image).is_some_and(|image| image.is_restored_as(live))
     }
 
     /// Everything that the journal's moves were to make of an object that was not there.
@@ -1142,6 +1154,23 @@ mod tests {
         assert_eq!(entries.origin(&object, Some(&edited)).unwrap()["data"]["k"], "journalled");
         edited["metadata"] = json!({"name": "a", "uid": "another"});
         assert_eq!(entries.origin(&object, Some(&edited)).unwrap()["data"]["k"], "journalled");
+    }
+
+    #[test]
+    fn what_is_there_again_just_as_it_was_counts_as_restored_and_what_somebody_made_does_not() {
+        let object = kinds::CONFIG_MAP.object("ns", "a");
+        let entries = Entries::new(vec![entry("a", &config_map("a", "v"))]);
+        let there = |uid: &str, value: &str| {
+            let mut live = config_map("a", value);
+            live["metadata"]["uid"] = uid.into();
+            live
+        };
+        assert!(entries.is_restored(&object, &there("another", "v")));
+        assert!(!entries.is_restored(&object, &there("another", "w")));
+        assert!(!entries.is_restored(&object, &config_map("a", "v")), "it was never away");
+        let mut going = there("another", "v");
+        going["metadata"]["deletionTimestamp"] = "now".into();
+        assert!(!entries.is_restored(&object, &going));
     }
 
     #[test]

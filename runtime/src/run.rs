@@ -19,7 +19,7 @@ use crate::{
     journal::{Entries, Entry, Journal, Ledger, RESTORED_BY_HAND, Status, Trouble, head_name},
     lock::{self, Lock, NotLocked},
     logging::Meter,
-    object::{Kind, ObjectRef, kinds, shown_time, text, uid},
+    object::{Body, Kind, ObjectRef, kinds, shown_time, text, uid},
     plan::{Action, Chain, Closing, Field, Finding, Level, Move, Plan},
     preflight::{self, Preflight},
     report::{self, Report, Result as Ended},
@@ -711,6 +711,7 @@ impl<S: Step> Run<'_, S> {
         )
         .with_done_record(done)
         .with_excluded(&self.common.exclude)
+        .with_deleted(migration.actor.deleted_since_resuming())
         .with_journal_opened(migration.own_open.as_ref().map(|journal| journal.opened.clone()));
         let snapshot = S::snapshot(self.own, &reader).await.map_err(refused)?;
         let mut plan = S::plan(self.own, &snapshot);
@@ -744,7 +745,9 @@ impl<S: Step> Run<'_, S> {
         for phase in plan.phases.iter_mut().chain(std::iter::once(&mut plan.point_of_no_return)) {
             for chain in phase.iter_mut() {
                 chain.moves.retain(|step| {
-                    let is_made = is_made(step, &entries) && !migration.actor.is_undone(step, &entries);
+                    let is_restored =
+                        |live: &Body| migration.actor.is_restored(step, &live.value(), &entries);
+                    let is_made = is_made(step, &entries) && !step.live.as_ref().is_some_and(is_restored);
                     written.contains(&step.object) || !is_made
                 });
             }
@@ -1492,8 +1495,9 @@ fn nothing_left<'a>(
     undone_or_left_alone: impl Iterator<Item = &'a ObjectRef>,
     finished: &[ObjectRef],
 ) -> Vec<ObjectRef> {
-    let mut nothing: HashSet<&ObjectRef> = undone_or_left_alone.collect();
-    finished.iter().for_each(|subject| drop(nothing.remove(subject)));
+    let finished: HashSet<&ObjectRef> = finished.iter().collect();
+    let nothing: HashSet<&ObjectRef> =
+        undone_or_left_alone.filter(|subject| !finished.contains(subject)).collect();
     let left: BTreeSet<&ObjectRef> = journalled.filter(|subject| nothing.contains(subject)).collect();
     left.into_iter().cloned().collect()
 }

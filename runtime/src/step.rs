@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    act::Outcome,
+    act::{Outcome, hash_of},
     args::{Common, is_namespace_name},
     cluster::{Cluster, Failure, lock},
     journal::Entries,
@@ -153,6 +153,7 @@ pub struct Reader {
     home: String,
     step: &'static str,
     opened: Option<String>,
+    deleted: Option<HashSet<u64>>,
     excluded: Vec<String>,
     left_out: Mutex<BTreeSet<ObjectRef>>,
 }
@@ -173,6 +174,7 @@ impl Reader {
             home,
             step,
             opened: None,
+            deleted: None,
             excluded: Vec::new(),
             left_out: Mutex::default(),
         }
@@ -190,6 +192,12 @@ impl Reader {
 
     pub(crate) fn with_journal_opened(mut self, opened: Option<String>) -> Self {
         self.opened = opened;
+        self
+    }
+
+    /// What this process has deleted itself, by hashes, where it goes on with an earlier attempt's journal.
+    pub(crate) fn with_deleted(mut self, deleted: Option<HashSet<u64>>) -> Self {
+        self.deleted = deleted;
         self
     }
 
@@ -306,7 +314,10 @@ impl Reader {
     }
 
     fn item(&self, object: ObjectRef, live: Option<&Value>) -> Item {
-        let before = self.entries.origin(&object, live);
+        // What an earlier attempt has restored, and could not say so, is as if it had never been deleted.
+        let resumes = self.deleted.as_ref().is_some_and(|deleted| !deleted.contains(&hash_of(&object)));
+        let restored = live.filter(|live| resumes && self.entries.is_restored(&object, live));
+        let before = restored.cloned().or_else(|| self.entries.origin(&object, live));
         Item::new(object, live, before.as_ref())
     }
 }
