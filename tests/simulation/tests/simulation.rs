@@ -42,7 +42,7 @@ struct Arguments {
     /// End with the first failure
     #[arg(long)]
     first_failure: bool,
-    /// Tell the first failure of each scenario call by call
+    /// Tell the first failure of each scenario call by call, as is always done of schedules
     #[arg(long)]
     timeline: bool,
     /// Name the scenarios and end
@@ -119,7 +119,8 @@ impl Suite {
                 (scene, trials)
             }
         };
-        let explored = scene.explore(&trials, timeline, self.arguments.first_failure);
+        let told = timeline || schedules.is_some();
+        let explored = scene.explore(&trials, told, self.arguments.first_failure);
         let mut modes: BTreeMap<String, usize> = BTreeMap::new();
         for trial in &trials {
             *modes.entry(trial.mode()).or_default() += 1;
@@ -147,7 +148,7 @@ impl Suite {
             why.lines().take(lines).for_each(|line| println!("  {line}"));
             if let Trial::Scheduled(schedule) = trial {
                 let seed = schedule.seed;
-                println!("  again: make simulate SEEDS=1 ARGS=\"{name} --seed {seed} --timeline\"");
+                println!("  again: make simulate SEEDS=1 ARGS=\"{name} --seed {seed}\"");
             }
         }
         explored.timeline.iter().for_each(|line| println!("{line}"));
