@@ -611,6 +611,7 @@ impl Actor {
                 let gone = uid(found).to_owned();
                 drop(live);
                 self.until_removed(object, &gone, removal).await?;
+                lock(&self.deleted).insert(hash_of(object));
                 return Ok(true);
             }
             if removal.only_as_seen
@@ -642,7 +643,10 @@ impl Actor {
                     lock(&self.deleted).insert(hash_of(object));
                     return Ok(true);
                 }
-                Err(failure) if failure.is_not_found(&object.name) => return Ok(true),
+                Err(failure) if failure.is_not_found(&object.name) => {
+                    lock(&self.deleted).insert(hash_of(object));
+                    return Ok(true);
+                }
                 Err(failure) if failure.is_conflict() => {}
                 Err(failure) => return Err(failure.into()),
             }

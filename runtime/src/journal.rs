@@ -224,7 +224,7 @@ impl PreImage {
 
     /// Whether another object that bears its name was restored from it, or is as if it were.
     fn is_restored_as(&self, live: &Value) -> bool {
-        self.uid != uid(live) && !is_going(live) && without_server_fields(live) == self.object.value()
+        self.uid != uid(live) && without_server_fields(live) == self.object.value()
     }
 }
 
@@ -358,8 +358,12 @@ impl Entries {
     /// Whether an object that the journal's moves were to delete was deleted and restored: its undo could not be marked in
     /// the journal. One that was recreated looks the same, and is what it shall be.
     pub(crate) fn is_restored(&self, object: &ObjectRef, live: &Value) -> bool {
-        let deleted = self.of(object).rev().find(|entry| matches!(entry.action, Action::Delete(_)));
-        deleted.and_then(Entry::pre_image).is_some_and(|image| image.is_restored_as(live))
+        let deleted = self.of(object).filter(|entry| matches!(entry.action, Action::Delete(_)));
+        let images: Vec<&PreImage> = deleted.filter_map(Entry::pre_image).collect();
+        let Some((newest, older)) = images.split_last() else { return false };
+        // An attempt that found it restored journalled it once more, and died before it could delete it.
+        let is_known = newest.uid == uid(live) && older.iter().any(|image| image.uid != newest.uid);
+        !is_going(live) && (is_known || newest.is_restored_as(live))
     }
 
     /// Everything that the journal's moves were to make of an object that was not there.
@@ -397,13 +401,22 @@ impl Entries {
     /// as it is now: somebody may have changed it since it was journalled.
     #[must_use]
     pub fn origin(&self, object: &ObjectRef, live: Option<&Value>) -> Option<Value> {
+        self.before(object, live, false)
+    }
+
+    /// The same of an object that was deleted and restored: as if it had never been deleted.
+    pub(crate) fn origin_of_restored(&self, object: &ObjectRef, live: &Value) -> Option<Value> {
+        self.before(object, Some(live), true)
+    }
+
+    fn before(&self, object: &ObjectRef, live: Option<&Value>, restored: bool) -> Option<Value> {
         let mut origin: Option<Value> = None;
         // Backwards: the oldest entry has the last word.
         for entry in self.of(object).rev() {
             match &entry.before {
                 Before::Nothing => {}
                 Before::Object(image) => {
-                    let untouched = live.filter(|live| uid(live) == image.uid && !is_going(live));
+                    let untouched = live.filter(|live| restored || uid(live) == image.uid && !is_going(live));
                     origin = Some(untouched.cloned().unwrap_or_else(|| {
                         let mut whole = image.with_status();
                         whole["metadata"]["uid"] = image.uid.clone().into();
@@ -1168,9 +1181,27 @@ mod tests {
         assert!(entries.is_restored(&object, &there("another", "v")));
         assert!(!entries.is_restored(&object, &there("another", "w")));
         assert!(!entries.is_restored(&object, &config_map("a", "v")), "it was never away");
-        let mut going = there("another", "v");
-        going["metadata"]["deletionTimestamp"] = "now".into();
-        assert!(!entries.is_restored(&object, &going));
+        let mut terminating = there("another", "v");
+        terminating["metadata"]["deletionTimestamp"] = "now".into();
+        assert!(!entries.is_restored(&object, &terminating));
+        let again = Entries::new(vec![entry("a", &config_map("a", "v")), entry("a", &there("another", "w"))]);
+        assert!(
+            again.is_restored(&object, &there("another", "w")),
+            "journalled once more, and not deleted yet"
+        );
+        assert!(!again.is_restored(&object, &config_map("a", "x")));
+    }
+
+    #[test]
+    fn the_origin_of_a_restored_object_has_the_fields_that_an_earlier_phase_has_changed_as_they_were() {
+        let object = kinds::CONFIG_MAP.object("ns", "a");
+        let mut patched = config_map("a", "v");
+        patched["metadata"]["labels"] = json!({"x": "new"});
+        let entries = Entries::new(vec![labelled(0, Some("old"), "new"), entry("a", &patched)]);
+        patched["metadata"]["uid"] = "another".into();
+        let origin = entries.origin_of_restored(&object, &patched).unwrap();
+        assert_eq!(origin["metadata"]["labels"]["x"], "old");
+        assert_eq!(uid(&origin), "another");
     }
 
     #[test]

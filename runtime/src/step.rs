@@ -316,8 +316,12 @@ impl Reader {
     fn item(&self, object: ObjectRef, live: Option<&Value>) -> Item {
         // What an earlier attempt has restored, and could not say so, is as if it had never been deleted.
         let resumes = self.deleted.as_ref().is_some_and(|deleted| !deleted.contains(&hash_of(&object)));
-        let restored = live.filter(|live| resumes && self.entries.is_restored(&object, live));
-        let before = restored.cloned().or_else(|| self.entries.origin(&object, live));
+        let before = match live {
+            Some(live) if resumes && self.entries.is_restored(&object, live) => {
+                self.entries.origin_of_restored(&object, live)
+            }
+            _ => self.entries.origin(&object, live),
+        };
         Item::new(object, live, before.as_ref())
     }
 }

@@ -195,7 +195,7 @@ pub(crate) async fn earlier(
     let stand: Vec<(&ObjectRef, &Entry, Stands, Option<Value>)> = futures::stream::iter(asked)
         .map(|(subject, entry)| async move {
             let live = actor.cluster.get(&entry.object).await?;
-            let stands = stands(entry, live.as_ref());
+            let stands = stands(entries, entry, live.as_ref());
             let is_marked = !entry.action.fields().is_empty() && stands == Stands::Made;
             let marked = live.filter(|live| is_marked && disown_patch(live).is_some());
             Ok::<_, Failure>((subject, entry, stands, marked))
@@ -222,12 +222,14 @@ pub(crate) async fn earlier(
     Ok(earlier)
 }
 
-fn stands(entry: &Entry, live: Option<&Value>) -> Stands {
+fn stands(entries: &Entries, entry: &Entry, live: Option<&Value>) -> Stands {
     let there = live.filter(|live| !is_going(live));
     let is_old = |live: &Value| entry.pre_image().is_some_and(|image| image.uid == uid(live));
     let made = match &entry.action {
         Action::Create { .. } => there.is_some(),
-        Action::Delete(_) => !there.is_some_and(is_old),
+        Action::Delete(_) => {
+            !there.is_some_and(|live| is_old(live) || entries.is_restored(&entry.object, live))
+        }
         Action::Recreate(_) => match there {
             None => return Stands::Lost,
             Some(live) => !is_old(live),
@@ -297,6 +299,10 @@ async fn back_through(
             Err(Broken::Call(failure)) if failure.namespace_is_going() => {
                 actor.note(&entry.object, "void", "its namespace is being deleted");
                 Back::AsBefore
+            }
+            // Somebody deleted it between two looks: that holds nothing up, as when it is gone at the first.
+            Err(Broken::Gone(finding)) if matches!(entry.before, Before::Fields(_)) => {
+                Back::Left(finding.message)
             }
             Err(Broken::Call(failure)) => {
                 Back::Broken(format!("could not be undone: {}", sentence(Broken::Call(failure))))
