@@ -357,6 +357,29 @@ impl World {
         sweep(&self.api, &of_it).await;
         self.api.delete(&resource(&CRD), None, name).await.unwrap();
         cluster::wait_gone(&self.api.client(), &CRD, "", name, SOON).await.unwrap();
+        // Discovery names its kind for a moment longer.
+        let (plural, group) = name.split_once('.').unwrap();
+        cluster::wait_until(&format!("{name} is not served"), SOON, async || {
+            self.is_unserved(plural, group).await
+        })
+        .await
+        .unwrap();
+    }
+
+    /// Whether discovery names a kind in no version of its group.
+    async fn is_unserved(&self, plural: &str, group: &str) -> anyhow::Result<bool> {
+        let client = self.api.client();
+        let groups = client.list_api_groups().await?.groups;
+        let versions = groups.into_iter().filter(|one| one.name == group).flat_map(|one| one.versions);
+        for version in versions {
+            match client.list_api_group_resources(&version.group_version).await {
+                Ok(list) if list.resources.iter().any(|kind| kind.name == plural) => return Ok(false),
+                // It went while we asked.
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                other => drop(other?),
+            }
+        }
+        Ok(true)
     }
 
     /// Gives an API of the event mesh back that was taken away.
