@@ -205,6 +205,16 @@ pub struct Name {
     pub nth: u32,
 }
 
+impl Name {
+    /// Whether calls of this name change anything in the cluster, as [`Call::is_write`] says of a call.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        let (class, asks) = self.what.split_once(": ").unwrap_or_default();
+        let reads = ["get ", "list ", "watch "].iter().any(|verb| asks.starts_with(verb));
+        !reads && class != "AccessReview" && !asks.ends_with("(dry run)")
+    }
+}
+
 impl fmt::Display for Name {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.what)?;

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use harness::{
-    Action, At, Call, Class, Exit, Fault, Landing, Outcome, Scenario, StepCommand,
+    Action, At, Call, Class, Exit, Fault, Landing, Outcome, Scenario, State, StepCommand,
     call::writes_that_matter,
     crash::{Lane, Mode, Place, Point},
 };
@@ -36,8 +36,10 @@ const LAG: Duration = Duration::from_secs(5);
 const LAG_OF_OTHERS: Duration = Duration::from_secs(7);
 /// So many runs that die are too many.
 const DEATHS: usize = 3;
-/// How many runs it may take to put things right.
-const RERUNS: usize = 4;
+/// How many runs may be interrupted.
+const INTERRUPTIONS: usize = 3;
+/// How many runs it may take to put things right: after the interruptions an undo comes to its end, then the step is done.
+const RERUNS: usize = INTERRUPTIONS + 2;
 
 /// A way in which things go wrong at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,15 +114,13 @@ impl Disturbance {
         Self::Lag,
     ];
 
-    /// The mode of the crash harness that strikes at the same calls.
+    /// The modes of the crash harness that strike at the same calls, and more: in a run that goes through, and in an undo.
+    pub const LIKE: [Mode; 2] = [Mode::LoseAnswer, Mode::LoseAnswerInUndo];
+
+    /// What it is called in such a mode.
     #[must_use]
-    pub fn like(self) -> Mode {
-        match self {
-            Self::Late | Self::LandsAfterNextRun | Self::LandsInJournal => {
-                Mode::LandLate(Landing::BeforeRelease)
-            }
-            _ => Mode::LoseAnswer,
-        }
+    pub fn name(self, like: Mode) -> String {
+        if like.in_undo() { format!("undo-{self}") } else { self.to_string() }
     }
 
     /// Whether another run is begun meanwhile, on another machine.
@@ -135,10 +135,24 @@ impl Disturbance {
         if self == Self::Doze { PACE } else { Duration::ZERO }
     }
 
+    /// Whether only a write can be hit by it.
+    fn needs_write(self) -> bool {
+        matches!(self, Self::Late | Self::LandsAfterNextRun | Self::LandsInJournal)
+    }
+
     /// Whether it makes a difference at a call.
     #[must_use]
     pub fn suits(self, call: &Call) -> bool {
-        !matches!(self, Self::Late | Self::LandsAfterNextRun | Self::LandsInJournal) || call.is_write()
+        !self.needs_write() || call.is_write()
+    }
+
+    /// Whether it makes a difference at a place.
+    #[must_use]
+    pub fn suits_place(self, place: &Place) -> bool {
+        match place {
+            Place::Call(name) | Place::Watch(name) => !self.needs_write() || name.is_write(),
+            Place::Renewal { .. } | Place::FirstMoves => !self.needs_write(),
+        }
     }
 
     /// What makes it happen at a call of this process.
@@ -168,11 +182,11 @@ impl Disturbance {
                 }
                 Self::Interrupted => Action::Terminate,
                 Self::ClockBack => {
-                    world.node.set_skew(-JUMP);
+                    process.set_clock(-JUMP);
                     Action::Forward
                 }
                 Self::ClockAhead => {
-                    world.node.set_skew(JUMP);
+                    process.set_clock(JUMP);
                     Action::Forward
                 }
                 Self::Restart => {
@@ -228,13 +242,14 @@ pub fn with_time(command: &StepCommand) -> StepCommand {
     command.bound(Duration::from_secs(600))
 }
 
-/// Tries a disturbance at a place: a disturbed run, then others until the step is done.
+/// Tries a disturbance at a place: a disturbed run, then others until the step is done. Returns whether the last one had nothing
+/// to do any more.
 pub async fn disturbed<S: Scenario>(
     world: &World,
     lane: &Lane<S>,
     disturbance: Disturbance,
     point: &Point,
-) -> Result<()> {
+) -> Result<bool> {
     lane.reset().await?;
     let start = lane.same_as(&lane.start, "from which the scenario starts").await?;
     let command = with_time(&lane.scenario.command(&lane.worker)?);
@@ -243,9 +258,9 @@ pub async fn disturbed<S: Scenario>(
     let faults = |process: &Arc<Process>| {
         let mut faults = vec![disturbance.fault(world, process, at)];
         faults.extend(assured);
+        faults.extend(lane.undo_fault().filter(|_| point.mode.in_undo()));
         faults
     };
-    let place = point.place.clone();
     let mut run = if disturbance.sleeps() {
         let (sleeper, other) = beside_a_sleeper(&simulated, &command, disturbance.pace(), faults).await?;
         ensure!(other, "the run on another machine did not finish");
@@ -254,7 +269,7 @@ pub async fn disturbed<S: Scenario>(
         simulated.run_with(&command, faults).await?
     };
     let log = |run: &Outcome| format!("the disturbed run: {}; its log ends:\n{}", run.exit, run.tail(30));
-    let judged = judge(lane, disturbance, &place, &run).await;
+    let judged = judge(lane, disturbance, point, &run, &start).await;
     judged.map_err(|error| anyhow!("{error:#}\n{}", log(&run)))?;
     let (mut held, mut calls) = (run.held.take(), run.calls.clone());
     let mut deaths = usize::from(died_with_journal(lane, &run).await?);
@@ -264,7 +279,7 @@ pub async fn disturbed<S: Scenario>(
                 held.take().map(|held| Fault::Land { held, when: Landing::WithinJournal })
             }
             Disturbance::KilledAgain if number < DEATHS => Some(Fault::KillBefore(point.place.arm().0)),
-            Disturbance::Interrupted if number < RERUNS => {
+            Disturbance::Interrupted if number <= INTERRUPTIONS => {
                 Some(Fault::Terminate(At::first(|call| call.class == Class::Move)))
             }
             _ => None,
@@ -300,14 +315,19 @@ pub async fn disturbed<S: Scenario>(
                 if let Some(held) = held.take() {
                     let landed = held.land().await;
                     let answer = landed.answer;
-                    return lane.done("after the rerun, and what landed after it").await.map_err(|error| {
+                    lane.done("after the rerun, and what landed after it").await.map_err(|error| {
                         log(error.context(format!("{} landed and got {answer:?}", landed.call)))
-                    });
+                    })?;
+                    return Ok(false);
                 }
-                return lane.done("after the rerun").await.map_err(log);
+                lane.done("after the rerun").await.map_err(log)?;
+                return Ok(writes_that_matter(&rerun.calls).is_empty());
             }
             Exit::Code(143) if disturbance == Disturbance::Interrupted => {}
-            Exit::Code(4) if disturbance != Disturbance::Interrupted => {
+            Exit::Code(4) if disturbance != Disturbance::Interrupted || point.mode.in_undo() => {
+                if let Some(held) = held.take() {
+                    held.land().await;
+                }
                 lane.restored(&start, &calls).await.map_err(log)?;
                 deaths = 0;
             }
@@ -328,9 +348,11 @@ async fn died_with_journal<S: Scenario>(lane: &Lane<S>, run: &Outcome) -> Result
 async fn judge<S: Scenario>(
     lane: &Lane<S>,
     disturbance: Disturbance,
-    place: &Place,
+    point: &Point,
     run: &Outcome,
+    start: &State,
 ) -> Result<()> {
+    let in_undo = point.mode.in_undo();
     match disturbance {
         Disturbance::KilledAgain | Disturbance::LandsAfterNextRun | Disturbance::LandsInJournal => {
             ensure!(run.exit == Exit::Signal(9), "it was killed and ended with {}", run.exit);
@@ -340,17 +362,28 @@ async fn judge<S: Scenario>(
         Disturbance::Asleep | Disturbance::Doze => {
             let refused =
                 run.exit == Exit::Code(3) && !run.calls.iter().any(|call| call.class == Class::Move);
-            let ends = refused || matches!(run.exit, Exit::Code(0 | 1));
+            // An undo that had done its last call but the lock's release ends as it would have.
+            let ends =
+                refused || matches!(run.exit, Exit::Code(0 | 1)) || (in_undo && run.exit == Exit::Code(4));
             ensure!(ends, "it woke up and ended with {}", run.exit);
             Ok(())
         }
         Disturbance::Interrupted if run.exit == Exit::Code(143) => Ok(()),
         _ => {
             ensure!(
-                run.calls.iter().any(|call| place.is(call)),
+                run.calls.iter().any(|call| point.place.is(call)),
                 "the call was not made, but these:\n{}",
                 run.calls.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
             );
+            if in_undo {
+                ensure!(
+                    run.exit == Exit::Code(4),
+                    "it should undo all the same, but ended with {}",
+                    run.exit
+                );
+                // A run that waited for the lock has gone forward since.
+                return if disturbance.sleeps() { Ok(()) } else { lane.restored(start, &run.calls).await };
+            }
             ensure!(run.exit == Exit::Code(0), "it should try again, but ended with {}", run.exit);
             lane.done("after trying again").await
         }
@@ -364,10 +397,12 @@ pub async fn beside_a_sleeper(
     pace: Duration,
     faults: impl FnOnce(&Arc<Process>) -> Vec<Fault>,
 ) -> Result<(Outcome, bool)> {
-    let elsewhere = Simulated { node: simulated.world.machine("node-b"), ..simulated.clone() };
+    // In no pods: of one that is Running whoever comes next waits for the end, however long its machine sleeps.
+    let here = Simulated { outside: true, ..simulated.clone() };
+    let elsewhere = Simulated { node: simulated.world.machine("node-b"), ..here.clone() };
     let (awake, mut ended) = watch::channel(());
     let sleeper = async {
-        let run = simulated.run_with(command, faults).await;
+        let run = here.run_with(command, faults).await;
         drop(awake);
         run
     };

@@ -19,13 +19,14 @@ use tokio::task::LocalSet;
 use crate::{
     disturb::Disturbance,
     intervene::{Course, Kind},
-    pages,
+    known, pages,
     process::{keep_logs, take_panics},
     runner::Simulated,
     schedule::{Schedule, at_once},
     secrets::WithSecrets,
     traffic::Traffic,
     trial::{AT_REST, HOLDS_NOW, Trial},
+    watchdog::Watchdog,
     world::{AROUND, Moment, World},
 };
 
@@ -110,6 +111,7 @@ impl<S: Scenario> Alike<'_, S> {
 impl<S: Scenario> Scene<S> {
     /// Sets a scenario up, and finds all of its single faults that are chosen: with no mode named, in every mode.
     pub fn open(scenario: S, choice: &Choice, seed: u64) -> Result<(Self, Vec<Trial>)> {
+        let _watchdog = Watchdog::over(format!("{}: not tried: setting it up", scenario.name()));
         let (lane, start) = in_world(seed, async |world, worker| {
             let lane = Lane::open(Arc::new(WithSecrets(scenario)), worker, None).await?;
             lane.reset().await?;
@@ -148,6 +150,7 @@ impl<S: Scenario> Scene<S> {
             || World::begin(&self.start, seed),
             async |world, worker| {
                 let scenario = self.lane.scenario.clone();
+                world.run_in_pods();
                 world.judge_order(Arc::new(move |mv, objects| scenario.too_early(mv, objects)));
                 story(world, &self.lane.on_copy(worker)).await
             },
@@ -156,6 +159,7 @@ impl<S: Scenario> Scene<S> {
 
     /// A trial in a world that is drawn from its seed.
     fn attempt(&self, trial: &Trial, seen: &Mutex<Seen>) -> Result<()> {
+        let _watchdog = Watchdog::over(format!("{}: FAILED {trial}", self.name()));
         let tried = self.play(trial.seed(self.seed), async |world, lane| {
             let tried = trial.run(world, lane).await;
             let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,7 +168,7 @@ impl<S: Scenario> Scene<S> {
             seen.idle += usize::from(world.is_idle());
             tried
         });
-        trial.judged(self.name(), tried)
+        known::judged(self.name(), &trial.to_string(), tried)
     }
 
     /// Tries all of these, on all cores; or, where only the first that fails is asked for, until one does. `told` asks for its
@@ -272,10 +276,14 @@ async fn single_faults<S: Scenario>(lane: &Lane<S>, choice: &Choice) -> Result<V
     let (points, _) = lane.points(choice).await?;
     let mut trials: Vec<Trial> = points.into_iter().map(Trial::Crash).collect();
     let mut alike = Alike { lane, choice, points: BTreeMap::new() };
-    let wanted = |one: &Disturbance| is_wanted(choice, &one.to_string());
-    for disturbance in Disturbance::ALL.into_iter().filter(wanted) {
-        let points = alike.points(disturbance.like()).await?;
-        trials.extend(points.into_iter().map(|point| Trial::Disturbed(disturbance, point)));
+    for (disturbance, like) in
+        Disturbance::ALL.into_iter().flat_map(|one| Disturbance::LIKE.map(|like| (one, like)))
+    {
+        if is_wanted(choice, &disturbance.name(like)) {
+            let points = alike.points(like).await?.into_iter();
+            let points = points.filter(|point| disturbance.suits_place(&point.place));
+            trials.extend(points.map(|point| Trial::Disturbed(disturbance, point)));
+        }
     }
     for kind in Kind::all().filter(|kind| is_wanted(choice, &kind.to_string())) {
         let points = alike.points(kind.like()).await?.into_iter();

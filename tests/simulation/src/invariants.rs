@@ -2,7 +2,7 @@
 //!
 //! - Of each call that a process sends: [`only_the_holder_writes`], [`only_what_a_server_takes`].
 //! - Of each write that lands, whoever sent it: [`broken_by_writes`].
-//! - Of each process that has ended: [`no_secret_is_told`].
+//! - Of each process that has ended: [`no_secret_is_told`], [`all_say_the_same`].
 
 use std::{
     collections::BTreeSet,
@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use belay_runtime::{
     journal::{self, Journal},
     lock::{Holder, holder_of},
+    report,
 };
 use flate2::read::MultiGzDecoder;
 use harness::{Action, Call, Class, Fault, Name, Verb};
@@ -178,6 +179,45 @@ pub fn no_secret_is_told(world: &World, process: &Process) {
     for (place, text) in [("log", log), ("termination message", last_words)] {
         for line in lines_of(&text) {
             world.violated(format!("the {place} of {process:?} tells a secret: {line}"));
+        }
+    }
+}
+
+/// Looks whether a process that has ended by itself says the same everywhere (in its log, its termination message, its report
+/// and its Event), and whether that is what its exit code means.
+pub fn all_say_the_same(world: &World, process: &Process, code: i32, calls: &[Call]) {
+    let log = process.log();
+    let (level, verdict) = log.lines().next_back().and_then(|line| line.split_once(' ')).unwrap_or_default();
+    let verdict = verdict.trim_start();
+    let wanted = match code {
+        0 => "INFO",
+        75 | 143 => "WARN",
+        _ => "ERROR",
+    };
+    let differs = |what: &str, says: &str| {
+        world.violated(format!("{process:?} ended with exit {code}, and its {what} says: {says}"));
+    };
+    if level != wanted {
+        differs("log", &format!("{level} {verdict}"));
+    }
+    if let Some(said) = process.last_words().filter(|said| said != verdict) {
+        differs("termination message", &said);
+    }
+    // An operator's program reports on the step that it is about, in other words.
+    let is_own = |step: &Value| step.as_str().is_some_and(|step| verdict.starts_with(&format!("{step}: ")));
+    for call in calls.iter().filter(|call| call.is_write() && call.succeeded()) {
+        let body = call.json().unwrap_or_default();
+        if let (Class::Report, Some(stored)) = (call.class, report::parse(&body)) {
+            let is_same = !is_own(&stored.report.step.as_str().into()) || stored.report.verdict == verdict;
+            if i32::from(stored.report.result.exit_code()) != code || !is_same {
+                differs("report", &stored.report.summary());
+            }
+        }
+        if call.class == Class::Event {
+            let is_same = !is_own(&body["reportingInstance"]) || body["note"] == verdict;
+            if (body["type"] == "Normal") != (code == 0) || !is_same {
+                differs("Event", &body.to_string());
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 //! - [`conformance`]: whether it answers as a real one does;
 //! - [`world`]: time, and the way to the API server;
 //! - [`process`]: what a step takes for its machine;
+//! - [`pod`]: the pod that it runs in;
 //! - [`runner`]: runs a step in it;
 //! - [`disturb`]: what can go wrong only here;
 //! - [`intervene`]: what somebody else may do meanwhile;
@@ -15,9 +16,14 @@
 //! - [`traffic`]: how much a process sends and gets;
 //! - [`known`]: what is known not to hold yet;
 //! - [`trial`]: one of all these;
+//! - [`watchdog`]: ends what never ends;
 //! - [`explore`]: tries all points of a scenario.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
+
+/// Worlds are made of JSON.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 pub mod conformance;
 pub mod disturb;
@@ -27,6 +33,7 @@ pub mod invariants;
 pub mod known;
 pub mod mutants;
 pub mod pages;
+pub mod pod;
 pub mod process;
 pub mod respect;
 pub mod runner;
@@ -35,4 +42,5 @@ pub mod secrets;
 pub mod server;
 pub mod traffic;
 pub mod trial;
+pub mod watchdog;
 pub mod world;

@@ -304,8 +304,8 @@ pub fn ended(output: &str) -> Ended {
             }
         }
     }
-    match trials {
-        0 => Ended::Nothing("no trial was made".to_owned()),
+    match (trials, &first) {
+        (0, None) => Ended::Nothing("no trial was made".to_owned()),
         _ => Ended::Tried { trials, failed: first },
     }
 }

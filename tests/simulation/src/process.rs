@@ -154,6 +154,11 @@ impl Process {
         let _ = self.client.set(client);
     }
 
+    /// The clock of its machine jumps to this much before or after the right time, in milliseconds.
+    pub fn set_clock(&self, milliseconds: i64) {
+        self.node.set_skew(milliseconds);
+    }
+
     /// Its machine sleeps for a while: nothing of it is polled, its monotonic clock stands, and the world goes on.
     pub fn fall_asleep(&self, time: Duration) {
         let state = self.state.clone();

@@ -150,7 +150,7 @@ pub async fn respected<S: Scenario>(
         && lane.start.objects.contains_key(&wrote.key)
         && world.object(&wrote.path).is_none();
     if missing || end == End::LeftToPeople {
-        ensure!(logs.contains(&wrote.name), "{} is in the way and is not named", wrote.key);
+        ensure!(logs.contains(&wrote.key), "{} is in the way and is not named", wrote.key);
     }
     let expected = match end {
         End::Done => vec![&lane.end],
@@ -186,7 +186,7 @@ async fn kept<S: Scenario>(world: &World, lane: &Lane<S>, wrote: &Wrote, end: En
         // By its controller, which does not know what somebody has added to it. That a person is told.
         let mut errors = logs.lines().filter(|line| line.starts_with("ERROR"));
         ensure!(
-            errors.any(|line| line.contains(&wrote.name)),
+            errors.any(|line| line.contains(&wrote.key)),
             "{} is not as it was, and no error says so",
             wrote.key
         );

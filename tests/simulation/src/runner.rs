@@ -10,6 +10,7 @@ use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 
 use crate::{
     invariants,
+    pod::Pod,
     process::{Node, Process},
     world::World,
 };
@@ -19,8 +20,10 @@ use crate::{
 pub struct Simulated {
     /// The world.
     pub world: World,
-    /// The machine on which they run.
+    /// The machine on which they run that are in no pod.
     pub node: Arc<Node>,
+    /// Whether none is in a pod, also where steps run in pods.
+    pub outside: bool,
 }
 
 impl Runner for Simulated {
@@ -42,7 +45,7 @@ impl Simulated {
     /// On the world's first machine.
     #[must_use]
     pub fn new(world: &World) -> Self {
-        Self { world: world.clone(), node: world.node.clone() }
+        Self { world: world.clone(), node: world.node.clone(), outside: false }
     }
 
     /// Runs a step to its end. Its faults may depend on the process.
@@ -54,7 +57,12 @@ impl Simulated {
         let (switch, orders) = KillSwitch::new();
         let started = Instant::now();
         self.world.begin_anew();
-        let process = self.world.processes.start(&self.node, command.env.clone(), self.world.draw_seed());
+        let has_pod = self.world.runs_in_pods() && !self.outside;
+        let pod = if has_pod { Pod::of(&self.world, command)? } else { None };
+        let node = pod.as_ref().map_or(&self.node, |pod| &pod.node);
+        let mut variables = command.env.clone();
+        variables.extend(pod.iter().flat_map(Pod::variables));
+        let process = self.world.processes.start(node, variables, self.world.draw_seed());
         let upstream = Upstream::from_client(self.world.client(&process.who()));
         let mut faults = faults(&process);
         let (look, unlocked) = invariants::only_the_holder_writes(&self.world, &process);
@@ -63,10 +71,16 @@ impl Simulated {
         process.connect_by(gateway.client());
         let running = start(command, &process)?;
         let exit = mind(running, &process, orders, command.bound).await?;
+        if let Some(pod) = pod {
+            pod.ended(exit == Exit::Code(0))?;
+        }
         let duration = started.elapsed();
         let record = gateway.stop().await;
         unlocked.report(&self.world, &process, &record.calls);
         invariants::no_secret_is_told(&self.world, &process);
+        if let Exit::Code(code) = exit {
+            invariants::all_say_the_same(&self.world, &process, code, &record.calls);
+        }
         Ok(Outcome {
             exit,
             stdout: String::new(),

@@ -12,8 +12,8 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use harness::{
-    At, Call, Exit, Fault, Outcome, Scenario, Scope, StepCommand, call::writes_that_matter, crash::Lane,
-    fault::Until, gateway::Held,
+    At, Call, Exit, Fault, Outcome, Scenario, Scope, State, StepCommand, call::writes_that_matter,
+    crash::Lane, fault::Until, gateway::Held,
 };
 
 use crate::{
@@ -225,12 +225,15 @@ impl Schedule {
     /// Plays it, and judges what came of it.
     pub async fn play<S: Scenario>(&self, world: &World, lane: &Lane<S>) -> Result<()> {
         lane.reset().await?;
+        let start = lane.same_as(&lane.start, "from which the scenario starts").await?;
         let mut story = Story {
             world,
             lane,
             simulated: Simulated::new(world),
             command: at_once(&with_time(&lane.scenario.command(&lane.worker)?), self.concurrency),
             schedule: self,
+            start,
+            calls: Vec::new(),
             written: Written::default(),
             told: Vec::new(),
         };
@@ -257,6 +260,9 @@ struct Story<'a, S> {
     simulated: Simulated,
     command: StepCommand,
     schedule: &'a Schedule,
+    /// What was there when there was nothing to undo, and what all runs have called since.
+    start: State,
+    calls: Vec<Call>,
     written: Written,
     /// How the runs ended, and their logs, for people.
     told: Vec<String>,
@@ -278,14 +284,25 @@ impl<S: Scenario> Story<'_, S> {
                 // Whatever it comes to, later runs put it right; but it comes to an end, and does not say that it is done when
                 // it is not.
                 ensure!(exit != Exit::TimedOut, "run {} did not end", number + 1);
-                if exit == Exit::Code(0) && held.is_none() && wrote(&self.written).is_none() {
-                    self.lane.ended(&format!("after run {}", number + 1)).await?;
+                if held.is_none() && self.wrote().is_none() {
+                    match exit {
+                        Exit::Code(0) => self.lane.ended(&format!("after run {}", number + 1)).await?,
+                        Exit::Code(4) => self.is_restored().await?,
+                        _ => {}
+                    }
+                }
+                if self.lane.bookkeeping().await?.open_journals().next().is_none() {
+                    // Nothing is left to undo: of what comes, only what later runs do.
+                    self.start = self.lane.read().await?;
+                    self.calls.clear();
                 }
                 continue;
             }
             match exit {
                 Exit::Code(0) => return self.done(&logs).await,
-                // What it found had to be undone, or was past the point of no return: the next one is done.
+                // What it found had to be undone: the next one is done.
+                Exit::Code(4) if self.wrote().is_none() => self.is_restored().await?,
+                // Or it was past the point of no return.
                 Exit::Code(4 | 6) => {}
                 // Somebody must look. Here that is an operator who has cured the cause.
                 Exit::Code(5 | 3) => {
@@ -322,7 +339,13 @@ impl<S: Scenario> Story<'_, S> {
             self.world.move_behind(AROUND, Duration::ZERO);
         }
         self.told.push(format!("run {}: {}; its log ends:\n{}", number + 1, run.exit, run.tail(25)));
+        self.calls.extend(run.calls.iter().cloned());
         Ok(run)
+    }
+
+    /// A run says that everything is as it was.
+    async fn is_restored(&self) -> Result<()> {
+        self.lane.restored(&self.start, &self.calls).await
     }
 
     /// An operator restores what a run has left; false where something is left to people even so.
@@ -337,7 +360,12 @@ impl<S: Scenario> Story<'_, S> {
             ["restore", "--step", step, "--home", &home, "--deadline", "180"].map(str::to_owned).to_vec();
         let run = self.simulated.run_with(&command, |_| Vec::new()).await?;
         self.told.push(format!("restore: {}; its log ends:\n{}", run.exit, run.tail(25)));
-        Ok(run.exit == Exit::Code(0))
+        self.calls.extend(run.calls.iter().cloned());
+        let restored = run.exit == Exit::Code(0);
+        if restored && self.wrote().is_none() {
+            self.is_restored().await?;
+        }
+        Ok(restored)
     }
 
     /// What somebody else has written, and what is there still.

@@ -4,16 +4,17 @@ use std::{fmt, time::Duration};
 
 use anyhow::{Result, bail, ensure};
 use harness::{
-    Scenario,
+    Exit, Scenario,
+    call::writes_that_matter,
     crash::{Lane, Point},
 };
 
 use crate::{
     disturb::{Disturbance, disturbed},
     intervene::Kind,
-    known::known,
     pages,
     respect::intervened,
+    runner::Simulated,
     schedule::Schedule,
     world::World,
 };
@@ -43,7 +44,9 @@ impl fmt::Display for Trial {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Crash(point) => write!(out, "{point}"),
-            Self::Disturbed(disturbance, point) => write!(out, "{disturbance} at {}", point.place),
+            Self::Disturbed(disturbance, point) => {
+                write!(out, "{} at {}", disturbance.name(point.mode), point.place)
+            }
             Self::Intervened(kind, point) => write!(out, "{kind} at {}", point.place),
             Self::Paged(nth) => write!(out, "{} {nth}", pages::NAME),
             Self::Scheduled(schedule) => write!(out, "{schedule}"),
@@ -57,7 +60,7 @@ impl Trial {
     pub fn mode(&self) -> String {
         match self {
             Self::Crash(point) => point.mode.to_string(),
-            Self::Disturbed(disturbance, _) => disturbance.to_string(),
+            Self::Disturbed(disturbance, point) => disturbance.name(point.mode),
             Self::Intervened(kind, _) => kind.to_string(),
             Self::Paged(_) => pages::NAME.to_owned(),
             Self::Scheduled(_) => "schedule".to_owned(),
@@ -84,7 +87,7 @@ impl Trial {
 
     /// Tries it in this world; an error says what does not hold.
     pub async fn run<S: Scenario>(&self, world: &World, lane: &Lane<S>) -> Result<()> {
-        self.attempt(world, lane).await?;
+        let was_idle = self.attempt(world, lane).await?;
         // What was judged must not be a moment on the way to something else. Only what is being deleted still goes.
         let mut judged = lane.read().await?;
         tokio::time::sleep(AT_REST).await;
@@ -98,30 +101,38 @@ impl Trial {
         });
         let changed = judged.diff(&later);
         ensure!(changed.is_empty(), "it was not at rest:\n{changed}");
-        Ok(())
+        if was_idle { Ok(()) } else { nothing_to_do(world, lane).await }
     }
 
-    async fn attempt<S: Scenario>(&self, world: &World, lane: &Lane<S>) -> Result<()> {
+    /// Returns whether the last run had nothing to do any more, or that was judged already.
+    async fn attempt<S: Scenario>(&self, world: &World, lane: &Lane<S>) -> Result<bool> {
         match self {
             Self::Crash(point) => match lane.try_point(point).await {
-                Ok(_) => Ok(()),
+                Ok(held) => Ok(held.was_idle),
                 Err(failure) => {
                     bail!("{}{}", failure.call.map(|call| call + "\n").unwrap_or_default(), failure.why)
                 }
             },
             Self::Disturbed(disturbance, point) => disturbed(world, lane, *disturbance, point).await,
-            Self::Intervened(kind, point) => intervened(world, lane, *kind, point).await,
-            Self::Paged(nth) => pages::expired(world, lane, *nth).await,
-            Self::Scheduled(schedule) => schedule.play(world, lane).await,
+            // Where somebody else writes, it depends on what they wrote whether something is left to do.
+            Self::Intervened(kind, point) => intervened(world, lane, *kind, point).await.map(|()| true),
+            Self::Paged(nth) => pages::expired(world, lane, *nth).await.map(|()| false),
+            Self::Scheduled(schedule) => schedule.play(world, lane).await.map(|()| true),
         }
     }
+}
 
-    /// What came of it, where some are known not to hold yet.
-    pub fn judged(&self, scenario: &str, tried: Result<()>) -> Result<()> {
-        match (known(scenario, &self.to_string()), tried) {
-            (None, tried) => tried,
-            (Some(_), Err(_)) => Ok(()),
-            (Some(why), Ok(())) => bail!("{HOLDS_NOW}: {why}"),
-        }
-    }
+/// A run of a step that is done finds nothing to do.
+async fn nothing_to_do<S: Scenario>(world: &World, lane: &Lane<S>) -> Result<()> {
+    let command = lane.scenario.command(&lane.worker)?;
+    let run = Simulated::new(world).run_with(&command, |_| Vec::new()).await?;
+    let writes: Vec<String> = writes_that_matter(&run.calls).iter().map(ToString::to_string).collect();
+    ensure!(
+        run.exit == Exit::Code(0) && writes.is_empty(),
+        "one more run should find nothing to do: {}\n{}\n{}",
+        run.exit,
+        writes.join("\n"),
+        run.tail(30)
+    );
+    Ok(())
 }

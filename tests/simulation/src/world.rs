@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
+    ops::RangeInclusive,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -87,6 +88,8 @@ struct Shared {
     struck: usize,
     /// Whether somebody who should have written found nothing to write to.
     idle: bool,
+    /// Whether steps run in pods.
+    in_pods: bool,
     /// What happened, if somebody wants to know.
     trace: Option<Vec<String>>,
     /// What must never happen, and did.
@@ -137,6 +140,7 @@ impl World {
                 connections: BTreeMap::new(),
                 struck: 0,
                 idle: false,
+                in_pods: false,
                 trace: None,
                 violations: Vec::new(),
                 too_early: None,
@@ -173,6 +177,23 @@ impl World {
     #[must_use]
     pub fn draw_seed(&self) -> u64 {
         self.shared().random.u64(..)
+    }
+
+    /// A number within a range, from the seed.
+    #[must_use]
+    pub fn draw(&self, within: RangeInclusive<i64>) -> i64 {
+        self.shared().random.i64(within)
+    }
+
+    /// From now on each step that is started runs in a pod.
+    pub fn run_in_pods(&self) {
+        self.shared().in_pods = true;
+    }
+
+    /// Whether that is so.
+    #[must_use]
+    pub fn runs_in_pods(&self) -> bool {
+        self.shared().in_pods
     }
 
     /// What the server was asked for and does not know.

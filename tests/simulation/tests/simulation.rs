@@ -1,7 +1,11 @@
 //! Every fault at every call of every step, in a simulated world. `cargo test --workspace --test simulation -- --help` tells
 //! what can be chosen.
 
-use std::{collections::BTreeMap, process::ExitCode, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::ExitCode,
+    time::Instant,
+};
 
 use anyhow::Result;
 use clap::Parser;
@@ -9,6 +13,7 @@ use crash_tests::Visitor;
 use harness::{Scenario, crash::Choice};
 use simulation::{
     explore::{Scene, seconds},
+    known::trials_of,
     schedule::Schedule,
     trial::Trial,
 };
@@ -135,6 +140,14 @@ impl Suite {
             modes.join(", ")
         );
         println!("{name}: at most {} in one run", explored.seen.traffic);
+        // Of all trials, each that is listed is one.
+        let is_whole =
+            self.arguments.mode.is_empty() && self.arguments.call.is_empty() && schedules.is_none();
+        let tried: BTreeSet<String> = trials.iter().map(ToString::to_string).collect();
+        for listed in trials_of(&name).filter(|listed| is_whole && !tried.contains(*listed)) {
+            println!("{name}: FAILED {listed}\n  it is listed as known, and there is no such trial");
+            self.failed += 1;
+        }
         if explored.seen.idle > 0 {
             println!("{name}: at {} points nobody found anything to write to", explored.seen.idle);
         }

@@ -221,7 +221,7 @@ async fn work_on<S: Scenario>(scenario: Arc<S>, worker: Worker, work: Arc<Work>)
         Ok(lane) => {
             while let Some(point) = work.next_point() {
                 let began = Instant::now();
-                let held = lane.try_point(&point).await;
+                let held = lane.try_point(&point).await.map(|held| held.call);
                 work.tried(&point, held, began.elapsed());
             }
         }

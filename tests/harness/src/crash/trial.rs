@@ -3,14 +3,14 @@
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::{
-    call::{Call, Class, LeaseUse},
+    call::{Call, Class, LeaseUse, writes_that_matter},
     crash::{
         Failure, Mode, Place, Point, Scenario,
         lane::{DEATHS, Lane, shown},
     },
     expect::{Leaves, owed},
     fault::{At, Fault},
-    gateway::Held,
+    gateway,
     run::{Exit, Outcome},
     state::State,
 };
@@ -48,17 +48,26 @@ impl Place {
     }
 }
 
+/// A point that held.
+pub struct Held {
+    /// The call that was hit, if it is one.
+    pub call: Option<String>,
+    /// Whether the last run had nothing to do any more.
+    pub was_idle: bool,
+}
+
 impl<S: Scenario> Lane<S> {
-    /// Tries a point, and says which call was hit.
-    pub async fn try_point(&self, point: &Point) -> Result<Option<String>, Failure> {
+    /// Tries a point.
+    pub async fn try_point(&self, point: &Point) -> Result<Held, Failure> {
         let mut call = None;
         match self.try_out(point, &mut call).await {
-            Ok(()) => Ok(call),
+            Ok(was_idle) => Ok(Held { call, was_idle }),
             Err(error) => Err(Failure { point: point.clone(), call, why: format!("{error:#}") }),
         }
     }
 
-    async fn try_out(&self, point: &Point, hit: &mut Option<String>) -> Result<()> {
+    /// Returns whether the last run had nothing to do any more.
+    async fn try_out(&self, point: &Point, hit: &mut Option<String>) -> Result<bool> {
         self.reset().await.context("reset")?;
         // Controllers may still be at what the scenario has made.
         let start = self.same_as(&self.start, "from which the scenario starts").await?;
@@ -87,7 +96,7 @@ impl<S: Scenario> Lane<S> {
     }
 
     /// Lets the step die again and again: the run after that undoes what they did, and the next one is done.
-    async fn die(&self, point: &Point, start: &State) -> Result<()> {
+    async fn die(&self, point: &Point, start: &State) -> Result<bool> {
         let mut calls = Vec::new();
         for _ in 0..DEATHS {
             let (at, _) = point.place.arm();
@@ -172,14 +181,15 @@ impl<S: Scenario> Lane<S> {
         .context(shown)
     }
 
-    /// Runs the step again without faults until it is done; after a kill the first run must do it.
+    /// Runs the step again without faults until it is done; after a kill the first run must do it. Returns whether the last run
+    /// had nothing to do any more.
     async fn put_right(
         &self,
         point: &Point,
-        held: Option<Held>,
+        held: Option<gateway::Held>,
         start: &State,
         mut calls: Vec<Call>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let must_resume =
             matches!(point.mode, Mode::KillBefore | Mode::KillAfter | Mode::LandLate(_) | Mode::Terminate);
         let mut faults = Vec::new();
@@ -200,7 +210,10 @@ impl<S: Scenario> Lane<S> {
                 anyhow!("{error:#}\n{log}; its log ends:\n{}", run.tail(30))
             };
             match run.exit {
-                Exit::Code(0) => return self.done("after the rerun").await.map_err(log),
+                Exit::Code(0) => {
+                    self.done("after the rerun").await.map_err(log)?;
+                    return Ok(writes_that_matter(&run.calls).is_empty());
+                }
                 Exit::Code(4) if !must_resume => self.restored(start, &calls).await.map_err(log)?,
                 exit => return Err(log(anyhow!("the rerun should finish, but ended with {exit}"))),
             }
