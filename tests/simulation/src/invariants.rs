@@ -1,7 +1,7 @@
 //! What must hold at every moment, whatever goes wrong. What does not is told to [`World::violated`].
 //!
 //! - Of each call that a process sends: [`only_the_holder_writes`], [`only_what_a_server_takes`].
-//! - Of each write that lands, whoever sent it: [`broken_by_writes`].
+//! - Of each write that lands, whoever sent it: [`broken_by_writes`], and in [`World`] that no other process holds the lock.
 //! - Of each process that has ended: [`no_secret_is_told`], [`all_say_the_same`].
 
 use std::{
@@ -233,7 +233,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{explore::in_world, secrets::WithSecrets};
+    use crate::{explore::in_world, secrets::WithSecrets, server::Request};
 
     const HOME: &str = "home-crash";
 
@@ -457,6 +457,71 @@ mod tests {
         };
         assert!(in_world(1, story).is_err());
         one(&found, "without the lock");
+    }
+
+    #[test]
+    fn a_write_that_takes_effect_while_another_process_holds_the_lock_is_reported() {
+        let mut found = Vec::new();
+        let story = async |world: &World, _| {
+            let [one, other] = [1, 2]
+                .map(|seed| world.processes.start(&world.node, std::collections::BTreeMap::new(), seed));
+            for process in [&one, &other] {
+                world.meets(&process.who(), Holder::me(&**process));
+            }
+            let write = |name: &str| {
+                let body = json!({"metadata": {"name": name}}).to_string().into();
+                let path = "/api/v1/namespaces/default/configmaps";
+                let request = Request { body, ..Request::new(Method::POST, path) };
+                assert!(world.ask(&one.who(), request).is_some());
+            };
+            write("nobody-holds-it");
+            let held = json!({
+                "metadata": {"name": "belay-f", "namespace": "default"},
+                "spec": {"holderIdentity": Holder::me(&*other).to_string()},
+            });
+            let now = world.now();
+            let made = world
+                .with_server(|server| server.controller_create("coordination.k8s.io", "leases", held, now));
+            made.expect("a Lease");
+            assert_eq!(world.violations(), Vec::<String>::new());
+            write("while-another-holds-it");
+            one.kill();
+            write("by-one-that-is-dead");
+            found = world.violations();
+            Ok(())
+        };
+        assert!(in_world(1, story).is_err());
+        one(&found, "while pid 101 held the lock");
+    }
+
+    #[test]
+    fn a_process_whose_words_do_not_fit_its_exit_code_is_reported() {
+        let mut found = Vec::new();
+        let story = async |world: &World, _| {
+            let process = world.processes.start(&world.node, std::collections::BTreeMap::new(), 1);
+            process.scoped(async { log::error!("step: failed, and all is as it was") }).await;
+            let event = |kind: &str, note: &str| {
+                let body = json!({"type": kind, "note": note, "reportingInstance": "step"}).to_string();
+                let path = "/apis/events.k8s.io/v1/namespaces/default/events";
+                let mut call = Call::new(&Method::POST, path, "", body.into(), Duration::ZERO);
+                (call.fate, call.status) = (Fate::Answered, Some(201));
+                call
+            };
+            let fits = event("Warning", "step: failed, and all is as it was");
+            all_say_the_same(world, &process, 4, &[fits]);
+            assert_eq!(world.violations(), Vec::<String>::new());
+            let calls = [
+                event("Normal", "step: failed, and all is as it was"),
+                event("Warning", "step: failed, and a person must look"),
+            ];
+            all_say_the_same(world, &process, 4, &calls);
+            all_say_the_same(world, &process, 0, &[]);
+            found = world.violations();
+            Ok(())
+        };
+        assert!(in_world(1, story).is_err());
+        assert_eq!(found.len(), 3, "{found:#?}");
+        assert!(found[2].contains("ended with exit 0, and its log says: ERROR"), "{found:#?}");
     }
 
     #[test]

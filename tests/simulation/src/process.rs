@@ -113,6 +113,12 @@ impl Processes {
         lock(&self.0).keys().map(|pid| name(*pid)).collect()
     }
 
+    /// Whether the one of this name has not ended.
+    #[must_use]
+    pub fn is_alive(&self, who: &str) -> bool {
+        lock(&self.0).iter().any(|(pid, (_, state))| name(*pid) == who && !lock(state).ended)
+    }
+
     /// Whether one of them sleeps.
     #[must_use]
     pub fn any_asleep(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use belay_runtime::{Registered, program::Told};
+use belay_runtime::{Registered, lock::Holder, program::Told};
 use futures::future::BoxFuture;
 use harness::{Exit, Fault, Gateway, KillSwitch, Order, Outcome, Runner, StepCommand, Upstream};
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
@@ -63,6 +63,7 @@ impl Simulated {
         let mut variables = command.env.clone();
         variables.extend(pod.iter().flat_map(Pod::variables));
         let process = self.world.processes.start(node, variables, self.world.draw_seed());
+        self.world.meets(&process.who(), Holder::me(&*process));
         let upstream = Upstream::from_client(self.world.client(&process.who()));
         let mut faults = faults(&process);
         let (look, unlocked) = invariants::only_the_holder_writes(&self.world, &process);

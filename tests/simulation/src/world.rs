@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use belay_runtime::lock::{Holder, holder_of};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use harness::{Call, Class, crash::Objects};
@@ -96,6 +97,8 @@ struct Shared {
     violations: Vec<String>,
     /// Why a move must not take effect now, if so.
     too_early: Option<TooEarly>,
+    /// How processes call themselves where they hold a lock.
+    holders: BTreeMap<String, Holder>,
     /// Who has created what, by its path.
     created: Vec<(String, String)>,
     /// The sorts of all calls that were answered.
@@ -144,6 +147,7 @@ impl World {
                 trace: None,
                 violations: Vec::new(),
                 too_early: None,
+                holders: BTreeMap::new(),
                 created: Vec::new(),
                 shapes: BTreeSet::new(),
             })),
@@ -278,6 +282,19 @@ impl World {
             too_early(&call, &|kind| server.objects(&kind.group, &kind.plural).cloned().collect())
         });
         why.map(|why| format!("{who}: {call} comes too early: {why}"))
+    }
+
+    /// From now on it is known as which holder of a lock a process is met.
+    pub fn meets(&self, who: &str, holder: Holder) {
+        self.shared().holders.insert(who.to_owned(), holder);
+    }
+
+    /// Who else of the processes holds a lock at this moment.
+    fn other_holder(&self, who: &str) -> Option<String> {
+        let shared = self.shared();
+        let held = shared.server.objects("coordination.k8s.io", "leases").filter_map(holder_of);
+        let of_others = held.filter_map(|holder| shared.holders.iter().find(|(_, known)| **known == holder));
+        of_others.map(|(other, _)| other.clone()).find(|other| other != who)
     }
 
     /// A fault of a schedule strikes.
@@ -423,6 +440,7 @@ impl World {
         {
             self.violated(early);
         }
+        self.judge_landing(who, request, &answer);
         if let Some(path) = created(request, &answer) {
             self.shared().created.push((who.to_owned(), path));
         }
@@ -436,6 +454,22 @@ impl World {
             tokio::spawn(self.clone().reconcile());
         }
         answer
+    }
+
+    /// A write must not take effect while another run holds the lock, unless nobody is left to keep it back.
+    fn judge_landing(&self, who: &str, request: &server::Request, answer: &Answer) {
+        let server::Request { method, path, query, body, .. } = request;
+        let took_effect = matches!(answer, Answer::Whole { status: 200..300, .. });
+        if method == Method::GET || !took_effect || !self.processes.is_alive(who) {
+            return;
+        }
+        let call = Call::new(method, path, query, body.clone(), self.began.elapsed());
+        if call.is_write()
+            && matches!(call.class, Class::Move | Class::Journal)
+            && let Some(other) = self.other_holder(who)
+        {
+            self.violated(format!("{who} made {call} while {other} held the lock"));
+        }
     }
 
     /// Somebody who is no process of this world asks the server, at this very moment, between two calls of others. What it

@@ -152,6 +152,8 @@ pub struct Choice {
     pub calls: Vec<String>,
     /// A sample of at most so many, and of each mode at least one; none: all.
     pub sample: Option<usize>,
+    /// What the sample is drawn by.
+    pub seed: usize,
     /// Try nothing, print the calls of an undisturbed run and what may come of them if they fail.
     pub show: bool,
 }

@@ -133,7 +133,7 @@ impl Work {
     /// Notes what is to be done, once the scenario is set up.
     fn opened(&self, writes: Writes, calls: usize, points: &[Point], left_out: Vec<String>) {
         let mut chosen = match self.choice.sample {
-            Some(at_most) => sample::choose(points, self.number, at_most),
+            Some(at_most) => sample::choose(points, self.number + self.choice.seed, at_most),
             None => points.to_vec(),
         };
         let mut state = self.state();

@@ -1,6 +1,6 @@
 //! Which points a short run takes: of every mode of every scenario at least one, and all kinds of calls in turn.
 //!
-//! The choice depends on nothing but the points and the scenario's place in the suite, so that two runs take the same.
+//! The choice depends on nothing but the points, the scenario's place in the suite and a seed, so that two runs take the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -49,6 +49,9 @@ struct Arguments {
     /// Try a fixed sample, at most 150 points over all scenarios: every mode of every scenario, and all kinds of calls
     #[arg(long)]
     sample: bool,
+    /// What the sample is drawn by: each seed takes other points
+    #[arg(long, default_value_t = 0, requires = "sample")]
+    seed: usize,
     /// Try nothing, print the calls of an undisturbed run and what may come of them if they fail with 403
     #[arg(long)]
     show: bool,
@@ -121,6 +124,7 @@ impl Suite {
                     modes: arguments.mode.clone(),
                     calls: arguments.call.clone(),
                     sample: arguments.sample.then_some(share),
+                    seed: arguments.seed,
                     show: arguments.show,
                 };
                 works.push((entry.name.as_str(), (entry.begin)(number, choice)));
