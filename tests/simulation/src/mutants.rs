@@ -258,15 +258,20 @@ impl Failed {
         // Which call was hit is told again.
         let call = trial.split_once(" at ").map_or("", |(_, call)| call);
         told.next_if(|line| !call.is_empty() && line.starts_with(call));
-        let mut why = told.next().unwrap_or_default().to_owned();
-        // What ends with a colon is said in the next line.
-        while why.ends_with(':')
-            && let Some(more) = told.next()
-        {
-            why = format!("{why} {more}");
-        }
-        Self { trial, why }
+        let why = told.next().unwrap_or_default();
+        Self { trial, why: with_next(why, &mut told) }
     }
+}
+
+/// A line, and where it ends with a colon those in which it is said what.
+fn with_next<'a>(line: &str, next: &mut impl Iterator<Item = &'a str>) -> String {
+    let mut whole = line.to_owned();
+    while whole.ends_with(':')
+        && let Some(more) = next.next()
+    {
+        whole = format!("{whole} {}", more.trim());
+    }
+    whole
 }
 
 impl fmt::Display for Failed {
@@ -289,9 +294,10 @@ pub fn ended(output: &str) -> Ended {
             let tried: usize = tried;
             trials += tried;
         } else if let Some(why) = said.strip_prefix("not tried: ") {
+            let why = with_next(why, &mut lines);
             // What the server cannot do says nothing about the step.
             let is_unknown = why.contains("the simulated API server does not know");
-            return if is_unknown { Ended::Nothing(why.into()) } else { Ended::Undisturbed(why.into()) };
+            return if is_unknown { Ended::Nothing(why) } else { Ended::Undisturbed(why) };
         } else if let Some(trial) = said.strip_prefix("FAILED ") {
             let mut told = Vec::new();
             while let Some(more) = lines.next_if(|line| line.starts_with("  ")) {
@@ -542,6 +548,9 @@ mod tests {
         let output = "fixture: not tried: undisturbed: exit 1\nlog: more\n0 passed, 1 failed\n";
         let found = Verdict::of(ended(output));
         assert_eq!(found.to_string(), "an undisturbed run: undisturbed: exit 1");
+        let output = "fixture: not tried: what must never happen:\nthe lock is lost\n0 passed, 1 failed\n";
+        let found = Verdict::of(ended(output));
+        assert_eq!(found.to_string(), "an undisturbed run: what must never happen: the lock is lost");
         assert_eq!(Verdict::of(Ended::Never(9)).to_string(), "some trial: did not end within 9 s");
     }
 
